@@ -1,0 +1,1 @@
+//! openraft's storage traits over the log and the state machine.
