@@ -27,6 +27,6 @@ pub mod peer;
 mod storage;
 pub mod types;
 
-pub use group::{CallError, Group, GroupConfig, ProposeError, Proposal, StartError};
+pub use group::{CallError, Group, GroupConfig, Proposal, ProposeError, StartError};
 pub use log::LogReader;
 pub use types::*;

@@ -18,7 +18,9 @@ pub type NodeId = u64;
 pub type Position = u64;
 
 /// Raft's address of an entry. The term and the index together identify the whole prefix.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
 pub struct EntryId {
     pub term: u64,
     pub index: u64,
@@ -97,7 +99,8 @@ pub trait StateMachine: Send + 'static {
 pub trait PeerService: Send + Sync + 'static {
     /// Answers one call. `from` was checked by the handshake. Must answer within the caller's deadline,
     /// which it does not know: bound the work.
-    fn call(&self, from: NodeId, request: Bytes) -> futures_util::future::BoxFuture<'static, Bytes>;
+    fn call(&self, from: NodeId, request: Bytes)
+    -> futures_util::future::BoxFuture<'static, Bytes>;
 }
 
 /// Why a write is refused before it is proposed: it is in no log and never will be.

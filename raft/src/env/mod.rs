@@ -20,7 +20,12 @@ pub trait LogFile: Send + Sync {
     /// Reads up to `len` bytes at `offset` onto the end of `into`; fewer only at the end of the file.
     fn read_at(&self, into: &mut BytesMut, len: usize, offset: u64) -> io::Result<usize>;
     /// As [`LogFile::read_at`], but only if it need not wait for the disk. `Ok(None)`: it would have to.
-    fn read_at_cached(&self, into: &mut BytesMut, len: usize, offset: u64) -> io::Result<Option<usize>>;
+    fn read_at_cached(
+        &self,
+        into: &mut BytesMut,
+        len: usize,
+        offset: u64,
+    ) -> io::Result<Option<usize>>;
     /// Makes everything written so far durable (data and the metadata needed to read it back). An error is
     /// final: the caller must not try again (the kernel may have dropped the dirty pages).
     fn sync_data(&self) -> io::Result<()>;
@@ -103,4 +108,3 @@ impl Env {
         real::env()
     }
 }
-

@@ -69,8 +69,13 @@ pub struct GroupConfig {
 pub enum StartError {
     #[error("{0}")]
     Log(#[from] crate::log::OpenError),
-    #[error("cannot listen for peers on {address}: {source}. Is another process using the port (dLegerPeers)?")]
-    Listen { address: String, source: std::io::Error },
+    #[error(
+        "cannot listen for peers on {address}: {source}. Is another process using the port (dLegerPeers)?"
+    )]
+    Listen {
+        address: String,
+        source: std::io::Error,
+    },
     #[error("the configuration of the group is wrong: {0}")]
     Config(String),
     #[error("raft core: {0}")]
@@ -161,7 +166,12 @@ impl Group {
     }
 
     /// Calls another node's [`PeerService`] and waits for its answer until `deadline` passes.
-    pub async fn call(&self, to: NodeId, request: Bytes, deadline: Duration) -> Result<Bytes, CallError> {
+    pub async fn call(
+        &self,
+        to: NodeId,
+        request: Bytes,
+        deadline: Duration,
+    ) -> Result<Bytes, CallError> {
         todo!()
     }
 

@@ -15,18 +15,37 @@ use crate::types::Position;
 pub enum OpenError {
     #[error("{path}: {source}")]
     Io { path: PathBuf, source: io::Error },
-    #[error("{path} is in use by another process; two nodes must not share a data directory (storePathRootDir)")]
+    #[error(
+        "{path} is in use by another process; two nodes must not share a data directory (storePathRootDir)"
+    )]
     Locked { path: PathBuf },
-    #[error("{path} belongs to {found}, but this node is {expected}; check dLegerGroup, dLegerSelfId and storePathRootDir")]
-    Foreign { path: PathBuf, found: String, expected: String },
-    #[error("{path}: format version {found} is newer than this program knows ({known}); start the newer version")]
-    Version { path: PathBuf, found: u32, known: u32 },
+    #[error(
+        "{path} belongs to {found}, but this node is {expected}; check dLegerGroup, dLegerSelfId and storePathRootDir"
+    )]
+    Foreign {
+        path: PathBuf,
+        found: String,
+        expected: String,
+    },
+    #[error(
+        "{path}: format version {found} is newer than this program knows ({known}); start the newer version"
+    )]
+    Version {
+        path: PathBuf,
+        found: u32,
+        known: u32,
+    },
     #[error(
         "{path}: entry {entry} at byte {offset} is damaged, before the position that was durable ({durable}); \
          the log was not cut. The other nodes still hold the entry: restore this file from a copy, or empty \
          the data directory and let the node be filled again"
     )]
-    Damaged { path: PathBuf, offset: u64, entry: String, durable: Position },
+    Damaged {
+        path: PathBuf,
+        offset: u64,
+        entry: String,
+        durable: Position,
+    },
     #[error("{path}: {what}. A node that does not know how it voted must not vote")]
     Vote { path: PathBuf, what: String },
 }
