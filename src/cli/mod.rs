@@ -1,1 +1,1 @@
-//! cli
+//! The program's commands. Parsing here, one file per command.
