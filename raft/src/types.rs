@@ -79,6 +79,13 @@ pub struct Committed {
     pub mark: AppliedMark,
 }
 
+/// A state machine's own image of everything up to a mark, opaque to this crate.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Checkpoint {
+    pub mark: AppliedMark,
+    pub bytes: Bytes,
+}
+
 /// What committed entries mean. The raft crate calls it from one task, in log order, never twice for an
 /// index that [`StateMachine::restored`] covers.
 pub trait StateMachine: Send + 'static {
@@ -93,6 +100,17 @@ pub trait StateMachine: Send + 'static {
     /// An entry that Raft made for itself (a blank entry of a new term, a membership) was committed. The
     /// payload is empty; only `segment` and `mark` matter.
     fn advance(&mut self, entry: &Committed);
+
+    /// The newest image to bring another node's machine to where this one was. `None`: this machine makes
+    /// none, and its log must never be purged.
+    fn checkpoint(&mut self) -> Option<Checkpoint> {
+        None
+    }
+
+    /// Replaces everything by another node's image. `false`: this machine cannot.
+    fn install(&mut self, _checkpoint: &Checkpoint) -> bool {
+        false
+    }
 }
 
 /// Requests from other nodes of the group that are not Raft's own: what a follower passes to the leader.
@@ -116,6 +134,9 @@ pub enum Refusal {
     DiskFull { free: u64, reserve: u64 },
     #[error("this node is stopping")]
     Stopping,
+    /// Sending it again does not help.
+    #[error("an entry of {bytes} bytes, at most {limit} are possible")]
+    TooLarge { bytes: u64, limit: u64 },
 }
 
 /// Role of this node.

@@ -3,6 +3,8 @@
 //! Production uses [`real`]; tests and the simulation bring their own. Nothing else in this crate may call
 //! `std::fs`, open a socket or read a clock.
 
+#[cfg(any(test, feature = "testing"))]
+pub mod faulty;
 pub mod real;
 
 use std::io;
@@ -13,6 +15,7 @@ use bytes::BytesMut;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 /// A file opened for positioned reads and writes. Shared between the log writer and readers.
+#[allow(clippy::len_without_is_empty)] // Whether a file is empty is never the question here.
 pub trait LogFile: Send + Sync {
     /// Writes all the buffers, in order, starting at `offset`. Completes short writes and retries `EINTR`;
     /// any other error leaves the written range undefined.

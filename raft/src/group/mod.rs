@@ -2,26 +2,50 @@
 //!
 //! The only door of this crate for the broker. Leaves files to `log`, connections to `peer`.
 
+mod bootstrap;
+mod death;
+mod gate;
+mod inbound;
+mod proposal;
+mod start;
+mod status;
+mod view;
+
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
+use openraft::async_runtime::watch::WatchReceiver;
+use openraft::metrics::RaftMetrics;
+use openraft::type_config::alias::WatchReceiverOf;
 use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
 
+pub use self::death::OnFatal;
+use self::gate::{Disk, GateInput};
+use self::proposal::Budget;
+pub use self::proposal::MAX_PAYLOAD_BYTES;
+use self::start::MakeMachine;
+use self::view::Part;
 use crate::env::Env;
-use crate::log::LogReader;
+pub use crate::log::FlushMode;
+use crate::log::{Log, LogReader};
+use crate::peer::{Links, RequestError};
+use crate::storage::entry::{Payload, TypeConfig};
+use crate::storage::{AppliedAt, Machine, Reply};
 use crate::types::*;
 
-/// When an appended entry counts as durable.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FlushMode {
-    /// After fdatasync (`flushDiskType=SYNC_FLUSH`, the default).
-    Sync,
-    /// After the write; a timer syncs (`ASYNC_FLUSH`). Can lose acknowledged entries when nodes lose power.
-    Async { interval: Duration },
-}
+/// This node's Raft.
+pub(crate) type RaftNode = openraft::Raft<TypeConfig, Machine>;
+
+/// Bound of handing leadership over and finishing what is under way, when a node stops.
+const HANDOVER: Duration = Duration::from_millis(500);
+/// Bound of everything else that stopping waits for: a disk that hangs must not keep a process alive.
+const STOP_BOUND: Duration = Duration::from_secs(5);
 
 /// Raft's timers. A lease lasts `election_max`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,6 +102,8 @@ pub enum StartError {
     },
     #[error("the configuration of the group is wrong: {0}")]
     Config(String),
+    #[error("{0}")]
+    State(String),
     #[error("raft core: {0}")]
     Core(String),
 }
@@ -120,10 +146,25 @@ pub enum CallError {
 /// One running node. Cheap to clone.
 #[derive(Clone)]
 pub struct Group {
-    // TO BE FILLED by the owner of this module.
+    inner: Arc<Inner>,
 }
 
-#[allow(clippy::todo, unused_variables)]
+struct Inner {
+    config: GroupConfig,
+    raft: RaftNode,
+    log: Log,
+    links: Links,
+    service: Arc<dyn PeerService>,
+    metrics: WatchReceiverOf<TypeConfig, RaftMetrics<TypeConfig>>,
+    applied: watch::Receiver<AppliedAt>,
+    view: watch::Receiver<View>,
+    disk: watch::Receiver<Disk>,
+    budget: Budget,
+    stopping: Arc<AtomicBool>,
+    /// Ended when the node stops, or when its last handle is dropped. They hold no handle.
+    tasks: Mutex<JoinSet<()>>,
+}
+
 impl Group {
     /// Opens the data directory (taking its lock, recovering the log), starts listening for peers, and
     /// starts Raft. On the first start of all, proposes the configured peers as the group's membership.
@@ -136,33 +177,82 @@ impl Group {
         machine: impl StateMachine,
         service: Arc<dyn PeerService>,
     ) -> Result<Group, StartError> {
-        todo!()
+        let on_fatal = death::end_process();
+        Group::start_with(config, env, machine, service, on_fatal).await
+    }
+
+    /// As [`Group::start`], with something else to do when the node cannot go on.
+    pub async fn start_with(
+        config: GroupConfig,
+        env: Env,
+        machine: impl StateMachine,
+        service: Arc<dyn PeerService>,
+        on_fatal: OnFatal,
+    ) -> Result<Group, StartError> {
+        let make: MakeMachine = Box::new(|_| Ok(Box::new(machine)));
+        start::start(config, env, make, service, on_fatal).await
+    }
+
+    /// As [`Group::start`], for a machine that needs the log to restore itself: `make` is called with the
+    /// recovered log, on a thread that may block, before anything runs. Its error ends the start.
+    pub async fn start_over<M: StateMachine>(
+        config: GroupConfig,
+        env: Env,
+        make: impl FnOnce(LogReader) -> Result<M, String> + Send + 'static,
+        service: Arc<dyn PeerService>,
+    ) -> Result<Group, StartError> {
+        let make: MakeMachine = Box::new(|log| Ok(Box::new(make(log)?)));
+        start::start(config, env, make, service, death::end_process()).await
     }
 
     pub fn node(&self) -> NodeId {
-        todo!()
+        self.inner.config.node
     }
 
     /// What this node knows about the group, now and on every change.
     pub fn view(&self) -> watch::Receiver<View> {
-        todo!()
+        self.inner.view.clone()
     }
 
     /// The gate: may a write be proposed here now? A refusal is definite. Cheap, no waiting.
     pub fn gate(&self) -> Result<(), Refusal> {
-        todo!()
+        self.inner.gate()
     }
 
     /// May this node, as leader, answer a read of the newest state now (fresh lease, and everything
     /// acknowledged before it took over is applied)? Cheap, no waiting.
+    ///
+    /// The lease may end between this call and the reply (a paused process): whoever must never show an
+    /// older state than another node already has asks again just before the reply leaves.
     pub fn lease_read(&self) -> Result<(), Refusal> {
-        todo!()
+        gate::lead(&self.inner.gate_input())
     }
 
     /// Hands one entry to Raft. Passes the gate first. Returns as soon as Raft has queued it; proposals of
     /// one caller are appended in the order of the calls.
+    ///
+    /// Waits while 64 MiB of proposals are under way. Dropping the future before it returns means that
+    /// nothing was proposed. At most [`MAX_PAYLOAD_BYTES`].
     pub async fn propose(&self, payload: Bytes) -> Result<Proposal, ProposeError> {
-        todo!()
+        let inner = &self.inner;
+        inner.gate()?;
+        if payload.len() > MAX_PAYLOAD_BYTES {
+            return Err(ProposeError::Refused(Refusal::TooLarge {
+                bytes: payload.len() as u64,
+                limit: MAX_PAYLOAD_BYTES as u64,
+            }));
+        }
+        let share = inner.budget.share(payload.len(), || inner.gate()).await?;
+        let (reply, result) = Reply::new(share);
+        inner
+            .raft
+            .client_write_ff(Payload(payload), Some(reply))
+            .await
+            .map_err(|fatal| ProposeError::Unknown(fatal.to_string()))?;
+        let lease = inner.config.timers.election_max;
+        Ok(Proposal {
+            result: Box::pin(proposal::outcome(result, lease)),
+        })
     }
 
     /// Calls another node's [`PeerService`] and waits for its answer until `deadline` passes.
@@ -172,20 +262,135 @@ impl Group {
         request: Bytes,
         deadline: Duration,
     ) -> Result<Bytes, CallError> {
-        todo!()
+        let inner = &self.inner;
+        if to == inner.config.node {
+            let answer = inner.service.call(to, request);
+            return timeout(deadline, answer)
+                .await
+                .map_err(|_| CallError::NoAnswer(format!("no answer within {deadline:?}")));
+        }
+        let link = inner
+            .links
+            .get(&to)
+            .ok_or_else(|| CallError::NotSent(format!("node {to} is not in dLegerPeers")))?;
+        link.call(request, deadline)
+            .await
+            .map_err(|error| match error {
+                RequestError::NotSent(text) => CallError::NotSent(text),
+                // The other node has not looked at it.
+                RequestError::Refused(text) => CallError::NotSent(text),
+                RequestError::NoAnswer(text) => CallError::NoAnswer(text),
+            })
     }
 
     /// Positioned reads of the log. Only positions at or below what was applied may be asked for.
     pub fn reader(&self) -> LogReader {
-        todo!()
+        self.inner.log.reader()
     }
 
     pub async fn status(&self) -> Status {
-        todo!()
+        let inner = &self.inner;
+        let metrics = inner.metrics.borrow_watched().clone();
+        let part = Part::of(&metrics);
+        let applied = *inner.applied.borrow();
+        let index = |id: Option<EntryId>| id.map(|id| id.index);
+        Status {
+            node: inner.config.node,
+            group: inner.config.group.clone(),
+            role: part.role,
+            term: part.term,
+            // The vote of term 0 is no vote: the first membership is written under it.
+            voted_for: (metrics.vote.leader_id.term > 0)
+                .then_some(metrics.vote.leader_id.voted_for),
+            leader: part.leader,
+            ready: inner.view.borrow().ready,
+            appended: index(inner.log.appended()),
+            durable: index(inner.log.durable()),
+            committed: metrics.local_committed.as_ref().map(|id| id.index()),
+            applied: index(applied.id),
+            first_position: inner.log.reader().first_position(),
+            end_position: inner.log.end_position(),
+            applied_position: applied.position,
+            since_quorum: status::since_quorum(&metrics, &part),
+            lease: inner.config.timers.election_max,
+            replicas: status::replicas(&metrics, &inner.config.peers),
+        }
     }
 
     /// Hands leadership over if this node leads, then stops: no reply leaves after it returns.
     pub async fn shutdown(&self) {
-        todo!()
+        let inner = &self.inner;
+        if inner.stopping.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let _ = timeout(HANDOVER, inner.hand_over()).await;
+        let _ = timeout(STOP_BOUND, inner.raft.shutdown()).await;
+        let mut view = inner.view.clone();
+        let stopped = view.wait_for(|view| view.role == Role::Stopped);
+        let _ = timeout(HANDOVER, stopped).await.map(|view| view.is_ok());
+        inner
+            .tasks
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .abort_all();
+        inner.links.values().for_each(|link| link.stop());
+        match timeout(STOP_BOUND, inner.log.close()).await {
+            Ok(Ok(())) => tracing::info!(node = inner.config.node, "stopped"),
+            Ok(Err(error)) => tracing::warn!(node = inner.config.node, %error, "closing the log"),
+            Err(_) => tracing::warn!(
+                node = inner.config.node,
+                "the log is not closed: the disk is too slow"
+            ),
+        }
+    }
+}
+
+impl Inner {
+    fn gate_input(&self) -> GateInput {
+        let (part, since_quorum) = {
+            let metrics = self.metrics.borrow_watched();
+            let acked = metrics.last_quorum_acked.as_ref();
+            (Part::of(&metrics), acked.map(|acked| status::age(**acked)))
+        };
+        let ready = {
+            let view = self.view.borrow();
+            view.ready && view.term == part.term && view.role == part.role
+        };
+        GateInput {
+            role: part.role,
+            leader: part.leader,
+            ready,
+            since_quorum,
+            lease: self.config.timers.election_max,
+            alone: part.voters.len() == 1,
+            stopping: self.stopping.load(Ordering::Acquire),
+        }
+    }
+
+    fn gate(&self) -> Result<(), Refusal> {
+        gate::lead(&self.gate_input())?;
+        self.disk.borrow().check(self.config.disk_reserve)
+    }
+
+    /// Makes the best follower the leader and waits for what is under way. Without a live follower there is
+    /// nobody to hand over to.
+    async fn hand_over(&self) {
+        let metrics = self.metrics.borrow_watched().clone();
+        let part = Part::of(&metrics);
+        if part.role != Role::Leader {
+            return;
+        }
+        let replicas = status::replicas(&metrics, &self.config.peers);
+        let lease = self.config.timers.election_max;
+        if let Some(to) = status::successor(&replicas, &part.voters, lease) {
+            tracing::info!(node = self.config.node, to, "handing leadership over");
+            let _ = self.raft.trigger().transfer_leader(to).await;
+            let mut view = self.view.clone();
+            let _ = view
+                .wait_for(|view| view.role != Role::Leader)
+                .await
+                .is_ok();
+        }
+        self.budget.all_done().await;
     }
 }

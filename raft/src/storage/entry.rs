@@ -1,10 +1,12 @@
 //! The types openraft is instantiated with.
 
+use std::collections::BTreeSet;
 use std::fmt;
+use std::io;
 
 use bytes::Bytes;
 use openraft::entry::{EntryPayload, RaftEntry, RaftPayload};
-use openraft::{LogId, Membership};
+use openraft::{LogId, Membership, OptionalSend};
 
 use crate::types::{EntryId, Members, NodeId, Peer, Position};
 
@@ -28,20 +30,32 @@ impl fmt::Display for Payload {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Applied(pub Bytes);
 
-openraft::declare_raft_types!(
-    /// Terms have at most one leader (`leader_id_std`), so an entry's term and index identify its prefix.
-    pub(crate) TypeConfig:
-        D = Payload,
-        R = Applied,
-        NodeId = NodeId,
-        Node = Peer,
-        Term = u64,
-        LeaderId = openraft::impls::leader_id_std::LeaderId<u64, NodeId>,
-        Vote = openraft::impls::Vote<Self::LeaderId>,
-        Payload = EntryPayload<Payload, NodeId, Peer>,
-        Entry = LogEntry,
-        AsyncRuntime = openraft::impls::TokioRuntime,
-);
+/// The types of this crate's Raft. Terms have at most one leader (`leader_id_std`), so an entry's term and
+/// index identify its prefix. Written out, as openraft's macro knows no `Responder`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct TypeConfig;
+
+impl openraft::RaftTypeConfig for TypeConfig {
+    type D = Payload;
+    type R = Applied;
+    type NodeId = NodeId;
+    type Node = Peer;
+    type Term = u64;
+    type LeaderId = openraft::impls::leader_id_std::LeaderId<u64, NodeId>;
+    type Vote = openraft::impls::Vote<Self::LeaderId>;
+    type Payload = EntryPayload<Payload, NodeId, Peer>;
+    type Entry = LogEntry;
+    type Responder<T>
+        = super::Reply<T>
+    where
+        T: OptionalSend + 'static;
+    type Batch<T>
+        = openraft::impls::InlineBatch<T>
+    where
+        T: OptionalSend + 'static;
+    type AsyncRuntime = openraft::impls::TokioRuntime;
+    type ErrorSource = openraft::impls::BoxedErrorSource;
+}
 
 pub(crate) type TermId =
     <openraft::impls::leader_id_std::LeaderId<u64, NodeId> as openraft::vote::RaftLeaderId>::Committed;
@@ -116,4 +130,18 @@ pub(crate) fn members(membership: &Membership<NodeId, Peer>) -> Members {
             .map(|(id, peer)| (*id, peer.clone()))
             .collect(),
     }
+}
+
+/// openraft's form of our members. Fails when a voter is not among the nodes.
+pub(crate) fn membership(members: &Members) -> io::Result<Membership<NodeId, Peer>> {
+    if members.voters.is_empty() && members.nodes.is_empty() {
+        return Ok(Membership::default());
+    }
+    let voters = members
+        .voters
+        .iter()
+        .map(|set| set.iter().copied().collect::<BTreeSet<NodeId>>())
+        .collect();
+    Membership::new(voters, members.nodes.clone())
+        .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error.to_string()))
 }

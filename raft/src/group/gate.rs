@@ -1,0 +1,243 @@
+//! The gate in front of every proposal and every read of the newest state: a pure decision.
+
+use std::time::Duration;
+
+use crate::types::{NodeId, Refusal, Role};
+
+/// What the gate looks at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct GateInput {
+    pub role: Role,
+    pub leader: Option<NodeId>,
+    /// See `View::ready`, for the term this node is in now.
+    pub ready: bool,
+    /// Time since the newest message was *sent* that a majority has answered. `None`: none was.
+    pub since_quorum: Option<Duration>,
+    pub lease: Duration,
+    /// A group of one needs no answers.
+    pub alone: bool,
+    pub stopping: bool,
+}
+
+/// May this node act as the leader now? The lease ends one `lease` after the sending of the newest message
+/// that a majority answered: until then, every node of that majority refuses its vote to others.
+pub(crate) fn lead(input: &GateInput) -> Result<(), Refusal> {
+    if input.stopping {
+        return Err(Refusal::Stopping);
+    }
+    if input.role != Role::Leader {
+        return Err(Refusal::NotLeader {
+            leader: input.leader,
+        });
+    }
+    if !input.alone {
+        let since = match input.since_quorum {
+            Some(since) => since,
+            // Just elected: the answers to its first messages are under way.
+            None if !input.ready => return Err(Refusal::NotReady),
+            None => input.lease,
+        };
+        if since >= input.lease {
+            return Err(Refusal::NoLease {
+                since_ms: since.as_millis() as u64,
+                lease_ms: input.lease.as_millis() as u64,
+            });
+        }
+    }
+    if !input.ready {
+        return Err(Refusal::NotReady);
+    }
+    Ok(())
+}
+
+/// Free space as last looked at, with the memory that keeps a nearly full disk from flapping.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Disk {
+    pub free: u64,
+    pub full: bool,
+}
+
+/// More than the reserve that must be free before a disk that was full takes writes again: a sixteenth.
+const HYSTERESIS_DIVISOR: u64 = 16;
+
+impl Disk {
+    /// What is known after another look.
+    pub(crate) fn look(self, free: u64, reserve: u64) -> Disk {
+        let enough = match self.full {
+            true => reserve.saturating_add(reserve / HYSTERESIS_DIVISOR),
+            false => reserve,
+        };
+        Disk {
+            free,
+            full: free < enough,
+        }
+    }
+
+    pub(crate) fn check(self, reserve: u64) -> Result<(), Refusal> {
+        match self.full {
+            true => Err(Refusal::DiskFull {
+                free: self.free,
+                reserve,
+            }),
+            false => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LEASE: Duration = Duration::from_millis(300);
+
+    #[test]
+    fn the_gate_opens_only_for_a_ready_leader_with_a_fresh_lease() {
+        let since = |ms: u64| Some(Duration::from_millis(ms));
+        let leading = GateInput {
+            role: Role::Leader,
+            leader: Some(1),
+            ready: true,
+            since_quorum: since(50),
+            lease: LEASE,
+            alone: false,
+            stopping: false,
+        };
+        let not_leader = |leader| Err(Refusal::NotLeader { leader });
+        let no_lease = |since_ms| {
+            Err(Refusal::NoLease {
+                since_ms,
+                lease_ms: 300,
+            })
+        };
+        let table = [
+            (leading, Ok(())),
+            (
+                GateInput {
+                    stopping: true,
+                    ..leading
+                },
+                Err(Refusal::Stopping),
+            ),
+            (
+                GateInput {
+                    role: Role::Follower,
+                    leader: Some(2),
+                    ..leading
+                },
+                not_leader(Some(2)),
+            ),
+            (
+                GateInput {
+                    role: Role::Candidate,
+                    leader: None,
+                    ..leading
+                },
+                not_leader(None),
+            ),
+            (
+                GateInput {
+                    role: Role::Stopped,
+                    leader: None,
+                    ..leading
+                },
+                not_leader(None),
+            ),
+            (
+                GateInput {
+                    since_quorum: since(299),
+                    ..leading
+                },
+                Ok(()),
+            ),
+            (
+                GateInput {
+                    since_quorum: since(300),
+                    ..leading
+                },
+                no_lease(300),
+            ),
+            (
+                GateInput {
+                    since_quorum: since(1000),
+                    ..leading
+                },
+                no_lease(1000),
+            ),
+            // The lost lease is what an operator has to know, ready or not.
+            (
+                GateInput {
+                    since_quorum: since(1000),
+                    ready: false,
+                    ..leading
+                },
+                no_lease(1000),
+            ),
+            (
+                GateInput {
+                    since_quorum: None,
+                    ..leading
+                },
+                no_lease(300),
+            ),
+            (
+                GateInput {
+                    since_quorum: None,
+                    ready: false,
+                    ..leading
+                },
+                Err(Refusal::NotReady),
+            ),
+            (
+                GateInput {
+                    ready: false,
+                    ..leading
+                },
+                Err(Refusal::NotReady),
+            ),
+            (
+                GateInput {
+                    since_quorum: None,
+                    alone: true,
+                    ..leading
+                },
+                Ok(()),
+            ),
+            (
+                GateInput {
+                    since_quorum: None,
+                    alone: true,
+                    ready: false,
+                    ..leading
+                },
+                Err(Refusal::NotReady),
+            ),
+        ];
+        for (input, expected) in table {
+            assert_eq!(lead(&input), expected, "{input:?}");
+        }
+    }
+
+    #[test]
+    fn a_full_disk_opens_again_only_with_a_margin() {
+        let reserve = 1600;
+        let mut disk = Disk::default().look(5000, reserve);
+        for (free, full) in [
+            (1600, false),
+            (1599, true),
+            (1600, true),
+            (1699, true),
+            (1700, false),
+            (1600, false),
+        ] {
+            disk = disk.look(free, reserve);
+            assert_eq!(disk, Disk { free, full });
+            let refusal = Err(Refusal::DiskFull { free, reserve });
+            assert_eq!(disk.check(reserve), if full { refusal } else { Ok(()) });
+        }
+        assert_eq!(
+            Disk::default().look(0, 0).check(0),
+            Ok(()),
+            "no reserve asked for"
+        );
+    }
+}

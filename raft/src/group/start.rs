@@ -1,0 +1,253 @@
+//! Putting a node together.
+
+use std::collections::BTreeMap;
+use std::hash::{BuildHasher, Hasher};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use openraft::{Config, SnapshotPolicy};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use super::death::{self, OnFatal};
+use super::gate::Disk;
+use super::inbound::{Ear, RaftInbound};
+use super::proposal::Budget;
+use super::{FlushMode, Group, GroupConfig, Inner, StartError, bootstrap, view};
+use crate::env::{Env, Files, WriterMode};
+use crate::log::{Log, LogReader, Options};
+use crate::peer::{self, Identity, Link, Links, Network};
+use crate::storage::{LogStore, Machine};
+use crate::types::{PeerService, StateMachine};
+
+/// How often the free space of the disk is looked at.
+const DISK_EVERY: Duration = Duration::from_millis(200);
+
+/// Makes the state machine from the recovered log.
+pub(super) type MakeMachine =
+    Box<dyn FnOnce(LogReader) -> Result<Box<dyn StateMachine>, String> + Send>;
+
+/// Everything [`Group::start_with`] does.
+pub(super) async fn start(
+    config: GroupConfig,
+    env: Env,
+    make: MakeMachine,
+    service: Arc<dyn PeerService>,
+    on_fatal: OnFatal,
+) -> Result<Group, StartError> {
+    check(&config)?;
+    let raft_config = raft_config(&config)?;
+    let log = open_log(&config, &env).await?;
+    let machine = make_machine(make, log.reader(), &env).await?;
+    let listener = env.net.listen(&config.listen).await;
+    let listener = listener.map_err(|source| StartError::Listen {
+        address: config.listen.clone(),
+        source,
+    })?;
+    let core = |error: &dyn std::fmt::Display| StartError::Core(error.to_string());
+    let machine = Machine::new(log.clone(), machine).map_err(|error| core(&error))?;
+    let applied = machine.applied();
+    let us = identity(&config, &env);
+    let links = links(&us, &env);
+    let network = Network {
+        links: links.clone(),
+    };
+    let store = LogStore::new(log.clone());
+    let raft = super::RaftNode::new(config.node, raft_config, network, store, machine)
+        .await
+        .map_err(|error| core(&error))?;
+
+    let (heard, heard_by) = watch::channel(None);
+    let (view, view_of) = watch::channel(view::unknown(config.node));
+    let (disk, disk_of) = watch::channel(Disk::default());
+    look_at_disk(&env.files, &config, &disk);
+    let stopping = Arc::new(AtomicBool::new(false));
+    let inbound = Arc::new(RaftInbound {
+        raft: raft.clone(),
+        service: service.clone(),
+        ear: Arc::new(Ear::new(heard)),
+        view: view_of.clone(),
+        lease: config.timers.election_max,
+    });
+    let mut tasks = JoinSet::new();
+    tasks.spawn(peer::serve(listener, us, inbound));
+    tasks.spawn(view::follow(
+        raft.clone(),
+        applied.clone(),
+        heard_by.clone(),
+        view,
+    ));
+    tasks.spawn(bootstrap::found(
+        raft.clone(),
+        config.node,
+        config.peers.clone(),
+        heard_by,
+    ));
+    tasks.spawn(watch_disk(env.clone(), config.clone(), disk));
+    let dying = death::wait(raft.clone(), log.fatal());
+    tasks.spawn(end_with(dying, stopping.clone(), on_fatal));
+    let inner = Inner {
+        metrics: raft.metrics(),
+        config,
+        raft,
+        log,
+        links,
+        service,
+        applied,
+        view: view_of,
+        disk: disk_of,
+        budget: Budget::new(),
+        stopping,
+        tasks: Mutex::new(tasks),
+    };
+    Ok(Group {
+        inner: Arc::new(inner),
+    })
+}
+
+fn check(config: &GroupConfig) -> Result<(), StartError> {
+    let wrong = |text: String| Err(StartError::Config(text));
+    if config.group.is_empty() || config.group.len() > 255 {
+        return wrong("dLegerGroup must have 1 to 255 bytes".into());
+    }
+    if !config.peers.contains_key(&config.node) {
+        return wrong(format!(
+            "dLegerSelfId names node {}, which is not among dLegerPeers",
+            config.node
+        ));
+    }
+    Ok(())
+}
+
+/// openraft's settings. What is not the default, and why:
+fn raft_config(config: &GroupConfig) -> Result<Arc<Config>, StartError> {
+    let ms = |duration: Duration| duration.as_millis() as u64;
+    let timers = config.timers;
+    let settings = Config {
+        cluster_name: config.group.clone(),
+        heartbeat_interval: ms(timers.heartbeat),
+        election_timeout_min: ms(timers.election_min),
+        // Also the leader's lease.
+        election_timeout_max: ms(timers.election_max),
+        // Otherwise a node that was cut off deposes a healthy leader when it comes back.
+        enable_pre_vote: Some(true),
+        // A restarted leader that has lost its tail would hand out the same log ids again: the logs diverge
+        // without any error.
+        enable_leader_restore: Some(false),
+        // A leader whose answers are lost stops its heartbeats for a while, so that the others can elect.
+        quorum_loss_probe_interval: Some(2 * ms(timers.election_max)),
+        // A follower that loses its tail with the power is filled again. With synchronous flushing that
+        // cannot happen, and must not go unnoticed.
+        allow_log_reversion: Some(matches!(config.flush, FlushMode::Async { .. })),
+        snapshot_policy: SnapshotPolicy::Never,
+        max_in_snapshot_log_to_keep: u64::MAX,
+        // Bytes are bounded by the log store, which reads about 1 MiB at a time.
+        max_payload_entries: 300,
+        api_channel_size: Some(1024),
+        // Steps of 50 ms: a node that is back is filled soon.
+        backoff: "50ms 100ms 150ms ...500ms".into(),
+        install_snapshot_timeout: 10_000,
+        ..Config::default()
+    };
+    let settings = settings
+        .validate()
+        .map_err(|error| StartError::Config(error.to_string()))?;
+    Ok(Arc::new(settings))
+}
+
+async fn open_log(config: &GroupConfig, env: &Env) -> Result<Log, StartError> {
+    let options = Options {
+        dir: config.dir.clone(),
+        group: config.group.clone(),
+        node: config.node,
+        segment_bytes: config.segment_bytes,
+        cache_bytes: config.cache_bytes,
+        flush: config.flush,
+    };
+    if env.writer == WriterMode::Task {
+        return Ok(Log::open(options, env)?);
+    }
+    let env = env.clone();
+    let opened = tokio::task::spawn_blocking(move || Log::open(options, &env)).await;
+    Ok(opened.map_err(|error| StartError::Core(error.to_string()))??)
+}
+
+async fn make_machine(
+    make: MakeMachine,
+    log: LogReader,
+    env: &Env,
+) -> Result<Box<dyn StateMachine>, StartError> {
+    if env.writer == WriterMode::Task {
+        return make(log).map_err(StartError::State);
+    }
+    let made = tokio::task::spawn_blocking(move || make(log)).await;
+    made.map_err(|error| StartError::Core(error.to_string()))?
+        .map_err(StartError::State)
+}
+
+fn identity(config: &GroupConfig, env: &Env) -> Identity {
+    // Any number that differs from the one of the run before.
+    let mut hasher = std::hash::RandomState::new().build_hasher();
+    hasher.write_i64(env.clock.wall_ms());
+    Identity {
+        group: config.group.clone(),
+        node: config.node,
+        incarnation: hasher.finish(),
+        peers: config.peers.clone(),
+    }
+}
+
+fn links(us: &Identity, env: &Env) -> Links {
+    let others = us.peers.iter().filter(|(node, _)| **node != us.node);
+    let links: BTreeMap<_, _> = others
+        .map(|(node, address)| {
+            let link = Link::start(us, *node, address.clone(), env.net.clone());
+            (*node, Arc::new(link))
+        })
+        .collect();
+    Arc::new(links)
+}
+
+async fn end_with(
+    dying: impl Future<Output = String>,
+    stopping: Arc<AtomicBool>,
+    on_fatal: OnFatal,
+) {
+    let reason = dying.await;
+    // A node that is told to stop ends its core, too.
+    if !stopping.load(Ordering::Acquire) {
+        on_fatal(reason);
+    }
+}
+
+fn look_at_disk(files: &Arc<dyn Files>, config: &GroupConfig, disk: &watch::Sender<Disk>) {
+    // Unknown is not full: a write that fails ends the node anyway.
+    let free = files.free_bytes(&config.dir).unwrap_or(u64::MAX);
+    let last = *disk.borrow();
+    let now = last.look(free, config.disk_reserve);
+    if now.full != last.full {
+        let (free, reserve) = (now.free, config.disk_reserve);
+        match now.full {
+            true => tracing::warn!(free, reserve, "writes refused: the disk is nearly full"),
+            false => tracing::info!(free, reserve, "writes accepted again: the disk has space"),
+        }
+    }
+    disk.send_replace(now);
+}
+
+async fn watch_disk(env: Env, config: GroupConfig, disk: watch::Sender<Disk>) {
+    let disk = Arc::new(disk);
+    let config = Arc::new(config);
+    loop {
+        tokio::time::sleep(DISK_EVERY).await;
+        if env.writer == WriterMode::Task {
+            look_at_disk(&env.files, &config, &disk);
+            continue;
+        }
+        let (files, config, disk) = (env.files.clone(), config.clone(), disk.clone());
+        // A file system that hangs must not hold up the runtime.
+        let look = tokio::task::spawn_blocking(move || look_at_disk(&files, &config, &disk));
+        let _ = look.await;
+    }
+}

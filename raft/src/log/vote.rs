@@ -1,0 +1,82 @@
+//! The vote file: what this node voted, so that it never votes twice in a term.
+//!
+//! Ordering with the log's own writes is the log writer's; telling a lost vote from a first start is
+//! `open`'s.
+
+use std::path::Path;
+
+use super::OpenError;
+use super::codec::u64_at;
+use super::slots::SlotFile;
+use crate::env::Files;
+use crate::types::NodeId;
+
+const MAGIC: u32 = 0x514c_5631;
+
+/// A vote as it is saved.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Vote {
+    pub term: u64,
+    pub voted_for: NodeId,
+    /// True when the node voted for is known to have been elected.
+    pub committed: bool,
+}
+
+/// The vote file, open for writing.
+pub(crate) struct VoteFile(SlotFile);
+
+impl VoteFile {
+    /// Makes the file; it says that no vote was given.
+    pub fn create(files: &dyn Files, path: &Path) -> Result<VoteFile, OpenError> {
+        let slots = SlotFile::create(files, path, MAGIC, &encode(None))
+            .map_err(|source| OpenError::io(path, source))?;
+        Ok(VoteFile(slots))
+    }
+
+    /// Opens the file. The vote is `None` when none was ever saved.
+    pub fn open(files: &dyn Files, path: &Path) -> Result<(VoteFile, Option<Vote>), OpenError> {
+        let lost = |what: &str| OpenError::Vote {
+            path: path.to_path_buf(),
+            what: what.to_string(),
+        };
+        match files.exists(path) {
+            Ok(true) => {}
+            Ok(false) => return Err(lost("the vote file is missing")),
+            Err(source) => return Err(OpenError::io(path, source)),
+        }
+        let opened = SlotFile::open(files, path, MAGIC)
+            .map_err(|source| OpenError::io(path, source))?
+            .ok_or_else(|| lost("both slots of the vote file are damaged"))?;
+        let (slots, content) = opened;
+        Ok((VoteFile(slots), decode(&content)))
+    }
+
+    /// Saves a vote; durable when this returns.
+    pub fn save(&mut self, vote: &Vote) -> std::io::Result<()> {
+        self.0.save(&encode(Some(vote)))
+    }
+}
+
+fn encode(vote: Option<&Vote>) -> [u8; 40] {
+    let mut content = [0; 40];
+    let Some(vote) = vote else {
+        return content;
+    };
+    content[0..8].copy_from_slice(&vote.term.to_le_bytes());
+    content[8..16].copy_from_slice(&vote.voted_for.to_le_bytes());
+    content[16] = 1;
+    content[17] = u8::from(vote.committed);
+    content
+}
+
+fn decode(content: &[u8; 40]) -> Option<Vote> {
+    (content[16] == 1).then(|| Vote {
+        term: u64_at(content, 0),
+        voted_for: u64_at(content, 8),
+        committed: content[17] == 1,
+    })
+}
+
+#[cfg(test)]
+#[path = "vote_tests.rs"]
+mod tests;
