@@ -5,7 +5,9 @@
 
 pub mod body;
 pub mod codes;
+pub mod filter;
 pub mod frame;
 pub mod header;
 pub mod message;
+pub mod names;
 pub mod request;
