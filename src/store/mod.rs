@@ -4,25 +4,65 @@
 //! [`Store`]. Message bytes stay in the log; here are only their places. It knows the raft crate's
 //! state-machine trait and the protocol's message layout, nothing of requests or connections.
 
+mod apply;
+mod apply_command;
+mod block_cache;
+mod changes;
+mod checkpoint;
+mod codec;
 pub mod command;
+mod dedup;
+pub mod describe;
 pub mod entry;
+mod files;
+mod hash;
+mod index_file;
+mod keeper;
+mod log_bytes;
+mod lookup;
+mod machine;
+mod queue;
+mod read;
+mod restore;
+mod shared;
+mod state;
+mod tables;
+mod unit;
 
+use std::fmt;
 use std::net::SocketAddrV4;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use quorumlog_raft::{Committed, LogReader, Position, StateMachine};
+use quorumlog_raft::env::{Env, WriterMode};
+use quorumlog_raft::{AppliedMark, LogReader, Position};
+
+use apply::Grown;
+use keeper::{Keeper, Places};
+use log_bytes::LogBytes;
+use shared::Shared;
+use tables::{Tables, Warm};
 
 pub use command::{Command, CommandOutcome, GroupConfig, NodeInfo, TopicConfig};
 pub use entry::{EntryBuilder, UnitOutcome};
 
 /// Where and how the state is kept.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct StoreOptions {
     /// The node's directory (`storePathRootDir`). `checkpoint/` and `tables/` (sled) are made in it; index
     /// files lie beside the log's segments.
     pub dir: PathBuf,
+    /// Where files are; [`WriterMode::Task`] keeps everything in one thread, and without sled.
+    pub env: Env,
+}
+
+impl fmt::Debug for StoreOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StoreOptions")
+            .field("dir", &self.dir)
+            .finish_non_exhaustive()
+    }
 }
 
 /// Why the state could not be opened or read. Says whether a retry can help.
@@ -39,6 +79,15 @@ pub enum StoreError {
     /// The bytes in the log are not what was written: an operator must look.
     #[error("the record at position {position} is damaged: {what}")]
     Damaged { position: Position, what: String },
+    /// Nothing usable covers the part of the log that was given up: the node must be filled by the others.
+    #[error(
+        "no usable checkpoint, and the log begins only at position {first}: empty the data directory \
+         and let the node be filled again"
+    )]
+    Beginning { first: Position },
+    /// A restart makes the file again from the log.
+    #[error("the index file {path} is damaged: {what}; restart the node to have it made again")]
+    Index { path: PathBuf, what: &'static str },
 }
 
 /// May a read wait for the disk?
@@ -89,71 +138,116 @@ pub trait Arrivals: Send + Sync + 'static {
 /// The state as readers see it: always an applied prefix of the log. Cheap to clone.
 #[derive(Clone)]
 pub struct Store {
-    // TO BE FILLED by the owner of this module.
+    shared: Arc<Shared>,
 }
 
 /// The state machine. Owns all changes.
 pub struct Machine {
-    // TO BE FILLED by the owner of this module.
+    shared: Arc<Shared>,
+    keeper: Keeper,
+    restored: Option<AppliedMark>,
+    /// Of the entry being applied; kept for its memory.
+    grown: Vec<Grown>,
 }
 
-#[allow(clippy::todo, unused_variables)]
 impl Store {
     /// Restores the newest usable checkpoint and the index files of sealed segments (rebuilding those that
     /// are missing or damaged from `log`), and makes the state machine that goes on from there.
     pub fn open(options: StoreOptions, log: LogReader) -> Result<(Store, Machine), StoreError> {
-        todo!()
+        Store::open_over(options, Arc::new(log))
+    }
+
+    fn open_over(
+        options: StoreOptions,
+        log: Arc<dyn LogBytes>,
+    ) -> Result<(Store, Machine), StoreError> {
+        let StoreOptions { dir, env } = options;
+        let places = Places {
+            checkpoints: dir.join("checkpoint"),
+            index: log.dir(),
+        };
+        let mut state = restore::restore(&*env.files, &*log, &places)?;
+        let (tables, warm) = match env.writer {
+            WriterMode::Thread => Tables::open(&dir),
+            WriterMode::Task => (None, Warm::default()),
+        };
+        if tables.is_some() && state.mark.is_some() {
+            state.changes = changes::Changes::all();
+        }
+        let shared = Arc::new(Shared::new(state, log, env.files.clone(), warm));
+        let keeper = Keeper::start(shared.clone(), places, tables, env.writer)
+            .map_err(|source| StoreError::Io { path: dir, source })?;
+        let machine = Machine::new(shared.clone(), keeper);
+        Ok((Store { shared }, machine))
     }
 
     /// Sets who is told about new messages; once, before the group starts.
     pub fn watch_arrivals(&self, listener: Arc<dyn Arrivals>) {
-        todo!()
+        let first = self.shared.arrivals.set(listener).is_ok();
+        assert!(first, "a second listener for arrivals");
     }
 
     pub fn topic(&self, name: &str) -> Option<TopicConfig> {
-        todo!()
+        let state = self.shared.read();
+        Some(state.topics.by_name(name)?.config.clone())
     }
 
     /// All topics, sorted by name.
     pub fn topics(&self) -> Vec<TopicConfig> {
-        todo!()
+        let state = self.shared.read();
+        let topics = state.topics.sorted().into_iter();
+        topics.map(|topic| topic.config.clone()).collect()
     }
 
     pub fn group(&self, name: &str) -> Option<GroupConfig> {
-        todo!()
+        self.shared.read().small.groups.get(name).cloned()
     }
 
     /// All subscription groups, sorted by name.
     pub fn groups(&self) -> Vec<GroupConfig> {
-        todo!()
+        self.shared.read().small.groups.values().cloned().collect()
     }
 
     /// What each node of the group said of itself, sorted by id.
     pub fn nodes(&self) -> Vec<NodeInfo> {
-        todo!()
+        self.shared.read().small.nodes.values().cloned().collect()
     }
 
     pub fn consumer_offset(&self, group: &str, topic: &str, queue: i32) -> Option<i64> {
-        todo!()
+        let state = self.shared.read();
+        let topics = state.small.offsets.get(group)?;
+        topics.get(topic)?.get(&queue).copied()
     }
 
     /// Who holds the lock of (group, topic, queue), and when it was last renewed (leader's wall clock, ms).
     pub fn lock_holder(&self, group: &str, topic: &str, queue: i32) -> Option<(String, i64)> {
-        todo!()
+        let queue = command::QueueId {
+            topic: topic.to_string(),
+            queue,
+        };
+        let state = self.shared.read();
+        let lock = state.small.locks.get(group)?.get(&queue)?;
+        Some((lock.client.clone(), lock.renewed_ms))
     }
 
     /// First and next queue offset; `None` for a queue that never held a message.
     pub fn queue_bounds(&self, topic: &str, queue: i32) -> Option<(i64, i64)> {
-        todo!()
+        let state = self.shared.read();
+        let queue = state.queue(topic, queue)?;
+        Some((queue.min, queue.next()))
     }
 
     /// Next queue offset to be delivered of a delay level (1-based): everything before was delivered.
     pub fn delay_progress(&self, level: u32) -> i64 {
-        todo!()
+        let state = self.shared.read();
+        state.small.delay_progress.get(&level).copied().unwrap_or(0)
     }
 
     /// Reads messages of a queue from `from` on, skipping those whose tags code `matches` refuses.
     /// `store_host` is written into the records.
+    ///
+    /// One read looks at 4,096 messages at most: with a filter that matches few, go on from `next`.
+    #[expect(clippy::too_many_arguments)]
     pub fn read(
         &self,
         topic: &str,
@@ -164,7 +258,15 @@ impl Store {
         store_host: SocketAddrV4,
         wait: Wait,
     ) -> Result<ReadOutcome, StoreError> {
-        todo!()
+        self.shared.read_queue(&read::Request {
+            topic,
+            queue,
+            from,
+            limits,
+            matches,
+            store_host,
+            wait,
+        })
     }
 
     /// The message at a position, filled in. `None` when no applied message starts there. May block.
@@ -173,11 +275,12 @@ impl Store {
         position: Position,
         store_host: SocketAddrV4,
     ) -> Result<Option<Bytes>, StoreError> {
-        todo!()
+        self.shared.message_at(position, store_host)
     }
 
     /// Smallest queue offset whose store time is >= `timestamp_ms` (the end if none); with `upper`, the
-    /// largest whose store time is <= it (RocketMQ 5.5.0 answers end - 1 beyond the end). May block.
+    /// largest whose store time is <= it (RocketMQ 5.5.0 answers end - 1 beyond the end), or the first one
+    /// if there is none. 0 for a queue that never held a message. May block.
     pub fn offset_by_time(
         &self,
         topic: &str,
@@ -185,7 +288,8 @@ impl Store {
         timestamp_ms: i64,
         upper: bool,
     ) -> Result<i64, StoreError> {
-        todo!()
+        self.shared
+            .offset_by_time(topic, queue, timestamp_ms, upper)
     }
 
     /// Store time of the message at a queue offset; `None` if it is not there. May block.
@@ -195,37 +299,28 @@ impl Store {
         queue: i32,
         offset: i64,
     ) -> Result<Option<i64>, StoreError> {
-        todo!()
+        self.shared.store_time(topic, queue, offset)
     }
 
-    /// Bytes of log between the message at `offset` and the newest applied one: how far back it is.
+    /// Bytes of log between the message at `offset` and the newest applied one: how far back it is. Of a
+    /// message whose place is only in an index file up to one segment too many; never waits for the disk.
     pub fn bytes_behind(&self, topic: &str, queue: i32, offset: i64) -> Option<u64> {
-        todo!()
+        let state = self.shared.read();
+        let position = state.queue(topic, queue)?.position_at_or_before(offset)?;
+        Some(state.applied_end().saturating_sub(position))
     }
 
     /// Topic and group names as this node last knew them before it stopped, for naming until the log has
     /// been replayed. From sled; empty when there is nothing or it cannot be opened.
     pub fn warm_topics(&self) -> Vec<TopicConfig> {
-        todo!()
+        self.shared.warm.topics.clone()
     }
 
     /// As [`Store::warm_topics`], for the nodes' addresses.
     pub fn warm_nodes(&self) -> Vec<NodeInfo> {
-        todo!()
+        self.shared.warm.nodes.clone()
     }
 }
 
-#[allow(clippy::todo, unused_variables)]
-impl StateMachine for Machine {
-    fn restored(&self) -> Option<quorumlog_raft::AppliedMark> {
-        todo!()
-    }
-
-    fn apply(&mut self, entry: &Committed) -> Bytes {
-        todo!()
-    }
-
-    fn advance(&mut self, entry: &Committed) {
-        todo!()
-    }
-}
+#[cfg(test)]
+mod tests;
