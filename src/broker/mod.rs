@@ -5,27 +5,37 @@
 //! spawn what waits.
 
 pub mod clients;
+mod cold;
+mod delay;
 mod dispatch;
 pub mod forward;
 pub mod hold;
+mod housekeeping;
 mod locks;
 mod members;
 mod offsets;
+mod place;
 pub mod proposer;
 mod pull;
+mod pull_rules;
 mod runtime;
 mod send;
 mod send_back;
+mod send_rules;
+mod subscription;
 mod topics;
 
 use std::net::SocketAddrV4;
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use quorumlog_raft::Group;
-use tokio::time::Instant;
+use quorumlog_raft::{Group, NodeId, View};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::config::Config;
+use crate::naming::Naming;
 use crate::net::connection::{Connection, ReplyTo};
 use crate::protocol::frame::Frame;
 use crate::store::Store;
@@ -51,6 +61,13 @@ pub struct Origin {
     pub arrived: Instant,
 }
 
+impl Origin {
+    /// When the reply must have left.
+    pub fn deadline(&self) -> Instant {
+        self.arrived + REPLY_WITHIN
+    }
+}
+
 /// Every reply leaves before this long after a request's arrival: below the clients' own 3 s.
 pub const REPLY_WITHIN: Duration = Duration::from_millis(2600);
 
@@ -62,5 +79,79 @@ pub struct Broker {
     pub proposer: proposer::Proposer,
     pub clients: clients::Clients,
     pub holds: Arc<hold::Holds>,
-    pub naming: crate::naming::Naming,
+    pub naming: Naming,
+    passing: forward::Passing,
+    /// When this node started, ms since the epoch.
+    boot_ms: i64,
+    /// Counts the sends that leave the choice of the queue to the broker.
+    turns: AtomicU32,
 }
+
+impl Broker {
+    /// Makes the broker over a running group and starts its background tasks, on the current runtime. Set it
+    /// in the group's [`forward::ServiceSlot`] next, then open the doors.
+    pub fn start(
+        config: Config,
+        group: Group,
+        store: Store,
+        holds: Arc<hold::Holds>,
+    ) -> Arc<Broker> {
+        let broker = Arc::new(Broker {
+            proposer: proposer::Proposer::new(group.clone()),
+            clients: clients::Clients::default(),
+            naming: Naming {
+                config: config.clone(),
+                group: group.clone(),
+                store: store.clone(),
+            },
+            holds,
+            passing: forward::Passing::default(),
+            boot_ms: wall_ms(),
+            turns: AtomicU32::new(0),
+            config,
+            group,
+            store,
+        });
+        tokio::spawn(housekeeping::run(broker.clone()));
+        tokio::spawn(delay::run(broker.clone()));
+        tokio::spawn(broker.clone().forget_silent_clients());
+        let changes = broker.group.view();
+        tokio::spawn(hold::run(broker.holds.clone(), broker.clone(), changes));
+        broker
+    }
+
+    /// The address that clients reach this node at; it stands in messages and their ids.
+    pub fn address(&self) -> SocketAddrV4 {
+        SocketAddrV4::new(self.config.broker_ip, self.config.listen_port)
+    }
+
+    pub fn node(&self) -> NodeId {
+        self.config.group.node
+    }
+
+    /// The next of `queues` queues, in turn.
+    fn next_queue(&self, queues: u32) -> i32 {
+        let turn = self.turns.fetch_add(1, Ordering::Relaxed);
+        (turn % queues.max(1)) as i32
+    }
+}
+
+/// Waits for a change of view, at most `limit`: much that matters (a lease, a peer's connection, the disk)
+/// changes without one.
+async fn wait_for_change(view: &mut watch::Receiver<View>, limit: Duration) {
+    if let Ok(Err(_)) = timeout(limit, view.changed()).await {
+        // The group has ended: no change will come, and asking again at once would spin.
+        sleep(limit).await;
+    }
+}
+
+/// Milliseconds since the epoch by this machine's clock. For messages' times only, never for safety.
+pub(crate) fn wall_ms() -> i64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| since.as_millis() as i64)
+}
+
+#[cfg(test)]
+#[path = "reading_tests.rs"]
+mod reading_tests;
