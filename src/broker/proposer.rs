@@ -18,7 +18,10 @@ use crate::store::entry::decode_outcomes;
 use crate::store::{Command, CommandOutcome, EntryBuilder, UnitOutcome};
 
 /// Entries handed to the log whose outcome is not known yet.
-const IN_FLIGHT_MAX: usize = 4;
+const IN_FLIGHT_MAX: usize = 2;
+/// As above, for batches that take no more units: they gain nothing by waiting. Small ones do: what gathers
+/// while two are under way shares one sync and one round of messages.
+const FULL_IN_FLIGHT_MAX: usize = 8;
 /// A batch that has reached one of these takes no more units. A single unit may be larger.
 const BATCH_BYTES: usize = 256 * 1024;
 const BATCH_UNITS: usize = 1024;
@@ -180,6 +183,15 @@ impl Queue {
         }
     }
 
+    /// Is there a place in flight for the batch to propose next?
+    fn may_propose(&self) -> bool {
+        let places = match self.full.is_empty() {
+            true => IN_FLIGHT_MAX,
+            false => FULL_IN_FLIGHT_MAX,
+        };
+        self.in_flight < places
+    }
+
     /// Takes the batch to propose next.
     fn next(&mut self) -> Option<Batch> {
         if self.full.is_empty() {
@@ -262,7 +274,7 @@ impl Proposer {
             queue.seal();
         }
         let unwatched = queue.watched.is_none_or(|watched| deadline < watched);
-        let wake = queue.in_flight < IN_FLIGHT_MAX || unwatched;
+        let wake = queue.may_propose() || unwatched;
         drop(queue);
         if wake {
             self.shared.driver.notify_one();
@@ -316,10 +328,9 @@ async fn drive(shared: Arc<Shared>) {
             if queue.closed {
                 return;
             }
-            let batch = if queue.in_flight < IN_FLIGHT_MAX {
-                queue.next()
-            } else {
-                None
+            let batch = match queue.may_propose() {
+                true => queue.next(),
+                false => None,
             };
             queue.in_flight += usize::from(batch.is_some());
             queue.watched = queue.first_deadline();

@@ -20,12 +20,18 @@ use crate::types::{EntryId, Position};
 /// Bytes of entries that one sync covers at most, about.
 pub(crate) const GROUP_BYTES: u64 = 8 << 20;
 
+/// The durable mark is written with every so many groups. Each one is a second page for the sync to write; a
+/// mark that is some groups old only means that damage to just those would pass for a torn tail.
+const MARK_EVERY_GROUPS: u32 = 16;
+
 /// The segment that is written to.
 struct Active {
     segment: Arc<Segment>,
     file: Arc<dyn LogFile>,
     mark_sequence: u64,
     mark: Mark,
+    /// Groups written since the mark was.
+    unmarked_groups: u32,
 }
 
 /// Entries that wait for the next write, all of one generation.
@@ -77,6 +83,7 @@ impl Writer {
                 segment,
                 mark_sequence,
                 mark,
+                unmarked_groups: 0,
             }),
             None => None,
         };
@@ -221,9 +228,12 @@ impl Writer {
             self.written.1
         );
         let written = (Some(last.id), last.end());
-        // What is durable now can be told for free: the next sync covers the mark.
-        let committed = lock(&self.shared.state).committed;
-        active.write_mark(self.durable, committed)?;
+        active.unmarked_groups += 1;
+        if active.unmarked_groups >= MARK_EVERY_GROUPS {
+            // What is durable now can be told without a sync of its own: the next one covers the mark.
+            let committed = lock(&self.shared.state).committed;
+            active.write_mark(self.durable, committed)?;
+        }
         let group = self.shared.group;
         let frames: Vec<[u8; FRAME_BYTES]> = self
             .pending
@@ -307,6 +317,7 @@ impl Writer {
         )?;
         self.active = Some(Active {
             file,
+            unmarked_groups: 0,
             mark_sequence: 1,
             mark: Mark {
                 position: segment.header.first,
@@ -342,6 +353,7 @@ impl Writer {
         let mut active = Active {
             segment: keep,
             file,
+            unmarked_groups: 0,
             mark_sequence,
             mark,
         };
@@ -473,6 +485,7 @@ impl Active {
         self.mark_sequence += 1;
         segment::write_mark(self.file.as_ref(), self.mark_sequence, &mark)?;
         self.mark = mark;
+        self.unmarked_groups = 0;
         Ok(())
     }
 }
