@@ -2,7 +2,6 @@
 //! recorder read, and writes the recorded replies again.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
 
 use bytes::{Bytes, BytesMut};
 use quorumlog::protocol::body::{CheckClientConfig, Heartbeat, LockBatch};
@@ -13,6 +12,11 @@ use quorumlog::protocol::message::{Record, records, split_batch};
 use quorumlog::protocol::request::{CreateTopic, Pull, QueueRequest, Send, SendBack, Unregister};
 use serde_json::Value;
 
+use recorded::{base64, dir};
+
+#[path = "common/recorded.rs"]
+mod recorded;
+
 /// One recorded frame.
 struct Recorded {
     line: Value,
@@ -21,45 +25,26 @@ struct Recorded {
     raw: Bytes,
 }
 
-fn base64(text: &str) -> Vec<u8> {
-    let digit = |byte: u8| match byte {
-        b'A'..=b'Z' => byte - b'A',
-        b'a'..=b'z' => byte - b'a' + 26,
-        b'0'..=b'9' => byte - b'0' + 52,
-        b'+' => 62,
-        b'/' => 63,
-        other => panic!("not base64: {other}"),
-    };
-    let mut out = Vec::new();
-    for four in text.as_bytes().chunks(4) {
-        let digits: Vec<u8> = (four.iter().copied())
-            .filter(|byte| *byte != b'=')
-            .map(digit)
-            .collect();
-        let word = (digits.iter()).fold(0u32, |word, digit| word << 6 | u32::from(*digit))
-            << (6 * (4 - digits.len()));
-        out.extend_from_slice(&word.to_be_bytes()[1..digits.len()]);
-    }
-    out
-}
-
-/// The recorded lines of all files, or of one.
+/// The recorded lines whose bytes were kept: frames, or what is none.
 fn recorded(malformed: bool) -> Vec<Recorded> {
-    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
     let mut found = Vec::new();
-    for entry in std::fs::read_dir(dir).unwrap() {
+    for entry in std::fs::read_dir(dir()).unwrap() {
         let path = entry.unwrap().path();
         let name = path.file_name().unwrap().to_str().unwrap();
-        if !name.ends_with(".jsonl") || (name == "malformed.jsonl") != malformed {
+        if !name.ends_with(".jsonl") {
             continue;
         }
         for (index, line) in std::fs::read_to_string(&path).unwrap().lines().enumerate() {
             let line: Value = serde_json::from_str(line).unwrap();
-            found.push(Recorded {
-                place: format!("{name}:{}", index + 1),
-                raw: base64(line["raw_b64"].as_str().unwrap()).into(),
-                line,
-            });
+            if let Some(raw) = line["raw_b64"].as_str()
+                && (line["dir"] == "event") == malformed
+            {
+                found.push(Recorded {
+                    place: format!("{name}:{}", index + 1),
+                    raw: base64(raw).into(),
+                    line,
+                });
+            }
         }
     }
     found
@@ -188,7 +173,7 @@ fn every_recorded_request_of_a_client_has_fields_that_we_can_read() {
     let mut read = BTreeMap::new();
     for (recorded, frame) in frames() {
         let (line, place) = (&recorded.line, &recorded.place);
-        let by_hand = place.starts_with("handmade");
+        let by_hand = line["conn"].as_str().unwrap().starts_with("raw");
         if line["from"] != "client" || line["dir"] != "req" || by_hand {
             continue;
         }

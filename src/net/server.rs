@@ -235,9 +235,10 @@ async fn run_connection(
     let writer = tokio::spawn(write_replies(write, connection.clone(), activity.clone()));
     read_requests(read, &connection, handler.as_ref(), &activity, part).await;
     connection.close();
+    // First, so that who sees the socket's end finds the client gone from its groups.
+    handler.closed(&connection);
     // The writer ends by itself now; its end of the socket must be gone before the place is free.
     let _ = writer.await;
-    handler.closed(&connection);
 }
 
 /// When a connection last moved bytes, in ms since it was opened.
