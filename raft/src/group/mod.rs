@@ -4,6 +4,7 @@
 
 mod bootstrap;
 mod death;
+mod forgotten;
 mod gate;
 mod inbound;
 mod proposal;

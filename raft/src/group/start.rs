@@ -11,12 +11,13 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::death::{self, OnFatal};
+use super::forgotten::forgotten;
 use super::gate::Disk;
 use super::inbound::{Ear, RaftInbound};
 use super::proposal::Budget;
 use super::{FlushMode, Group, GroupConfig, Inner, StartError, bootstrap, view};
 use crate::env::{Env, Files, WriterMode};
-use crate::log::{Log, LogReader, Options};
+use crate::log::{Log, LogReader, OpenError, Options};
 use crate::peer::{self, Identity, Link, Links, Network};
 use crate::storage::{LogStore, Machine};
 use crate::types::{PeerService, StateMachine};
@@ -39,6 +40,7 @@ pub(super) async fn start(
     check(&config)?;
     let raft_config = raft_config(&config)?;
     let log = open_log(&config, &env).await?;
+    check_vote(&config, &log)?;
     let machine = make_machine(make, log.reader(), &env).await?;
     let listener = env.net.listen(&config.listen).await;
     let listener = listener.map_err(|source| StartError::Listen {
@@ -154,6 +156,18 @@ fn raft_config(config: &GroupConfig) -> Result<Arc<Config>, StartError> {
         .validate()
         .map_err(|error| StartError::Config(error.to_string()))?;
     Ok(Arc::new(settings))
+}
+
+fn check_vote(config: &GroupConfig, log: &Log) -> Result<(), StartError> {
+    let voted = log.vote().map(|vote| vote.term);
+    let logged = log.appended().map(|last| last.term);
+    match forgotten(voted, logged) {
+        None => Ok(()),
+        Some(what) => {
+            let path = config.dir.join("vote");
+            Err(OpenError::Vote { path, what }.into())
+        }
+    }
 }
 
 async fn open_log(config: &GroupConfig, env: &Env) -> Result<Log, StartError> {

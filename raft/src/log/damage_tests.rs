@@ -13,6 +13,8 @@ async fn crashed() -> FaultyFiles {
     let files = FaultyFiles::new(1);
     let log = open(&files, BIG).expect("opens");
     append_all(&log, 1, 0, &["00", "01", "02"]).await;
+    // A quiet moment: the mark is written. (Time is simulated.)
+    tokio::time::sleep(std::time::Duration::from_millis(200)).await;
     append_all(&log, 1, 3, &["03", "04", "05"]).await;
     files.fork()
 }
