@@ -12,6 +12,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::Semaphore;
+use tokio::task::yield_now;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::connection::{Connection, ReplyTo, Taken};
@@ -77,6 +78,8 @@ const READ_BYTES_MAX: usize = 256 * 1024;
 /// Pieces handed to one vectored write.
 const SLICES_MAX: usize = 64;
 const BACKLOG: u32 = 1024;
+/// How long one connection's requests may be handled before other tasks are let in.
+const TURN_MAX: Duration = Duration::from_millis(1);
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Which door a listener is.
@@ -319,7 +322,7 @@ async fn read_requests(
             Err(_) => return,
         }
         activity.moved();
-        if let Err((error, first)) = dispatch_frames(&mut buffer, connection, handler) {
+        if let Err((error, first)) = dispatch_frames(&mut buffer, connection, handler).await {
             log_bad_frame(connection.peer, &error, &first);
             return;
         }
@@ -337,12 +340,20 @@ async fn read_requests(
 }
 
 /// Hands on every whole frame of the buffer. On an error also gives the first bytes of what was no frame.
-fn dispatch_frames(
+///
+/// A connection that sends costly requests without a pause always finds the next one in its socket, and would
+/// keep the worker from everything else, the group's heartbeats included: past [`TURN_MAX`] the others get theirs.
+async fn dispatch_frames(
     buffer: &mut BytesMut,
     connection: &Arc<Connection>,
     handler: &dyn Handler,
 ) -> Result<(), (FrameError, Vec<u8>)> {
+    let mut turn = Instant::now();
     loop {
+        if turn.elapsed() >= TURN_MAX {
+            yield_now().await;
+            turn = Instant::now();
+        }
         let mut first = [0_u8; 16];
         let shown = buffer.len().min(first.len());
         first[..shown].copy_from_slice(&buffer[..shown]);

@@ -318,3 +318,41 @@ fn repeated_lines_are_counted_instead_of_written() {
     }
     assert_eq!(limit.line(), Some(2));
 }
+
+/// Keeps the worker for 2 ms a request.
+struct Costly(AtomicUsize);
+
+impl Handler for Costly {
+    fn request(&self, _: &Arc<Connection>, frame: Frame, reply: ReplyTo) {
+        std::thread::sleep(Duration::from_millis(2));
+        self.0.fetch_add(1, Ordering::SeqCst);
+        reply.send(Reply::new(0, frame.header.opaque));
+    }
+
+    fn closed(&self, _: &Arc<Connection>) {}
+}
+
+#[tokio::test]
+async fn costly_requests_of_one_connection_let_other_tasks_in() {
+    const REQUESTS: usize = 100;
+    let address = "127.0.0.1:0".parse().unwrap();
+    let listener = bind(address, "listenPort").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let costly = Arc::new(Costly(AtomicUsize::new(0)));
+    tokio::spawn(serve_with(listener, costly.clone(), LIMITS));
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    let all: Vec<u8> = (0..REQUESTS)
+        .flat_map(|opaque| request(10, opaque as i32, 0, b""))
+        .collect();
+    stream.write_all(&all).await.unwrap();
+    // On the one thread of this test every look is a turn that the connection gave up.
+    let mut longest = 0;
+    let mut before = 0;
+    while before < REQUESTS {
+        yield_now().await;
+        let now = costly.0.load(Ordering::SeqCst);
+        longest = longest.max(now - before);
+        before = now;
+    }
+    assert!(longest <= 2, "{longest} requests without a pause");
+}
