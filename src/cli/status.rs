@@ -11,11 +11,11 @@ use super::{CliError, CliResult, route, table};
 use crate::protocol::codes::request;
 
 #[derive(clap::Args, Debug)]
-#[group(required = true, multiple = false)]
+#[group(multiple = false)]
 struct Where {
     /// Name server of any node: it names all the others
-    #[arg(long, value_name = "HOST:PORT")]
-    namesrv: Option<String>,
+    #[arg(long, value_name = "HOST:PORT", default_value = NAMESRV)]
+    namesrv: String,
     /// Client ports of the nodes
     #[arg(long, value_name = "HOST:PORT,HOST:PORT", value_delimiter = ',')]
     broker: Vec<String>,
@@ -31,6 +31,8 @@ pub(super) struct StatusArgs {
 }
 
 const TIMEOUT: Duration = Duration::from_secs(2);
+/// Where `quorumlog cluster` has the first node's name server.
+const NAMESRV: &str = "127.0.0.1:9876";
 
 /// One node, as it described itself, or why it did not.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -74,11 +76,12 @@ pub(super) struct Replica {
 }
 
 pub(super) fn run(args: &StatusArgs) -> CliResult {
-    let addresses: Vec<String> = match &args.place.namesrv {
-        Some(namesrv) => route::cluster_addresses(namesrv, TIMEOUT)?
+    let addresses: Vec<String> = if args.place.broker.is_empty() {
+        route::cluster_addresses(&args.place.namesrv, TIMEOUT)?
             .into_iter()
-            .collect(),
-        None => args.place.broker.clone(),
+            .collect()
+    } else {
+        args.place.broker.clone()
     };
     if addresses.is_empty() {
         return Err(CliError::new(
@@ -321,6 +324,28 @@ mod tests {
             figures: None,
             unreachable: Some(format!("{address} cannot be reached: connection refused")),
         }
+    }
+
+    #[test]
+    fn without_a_place_the_name_server_of_the_quick_start_is_asked() {
+        use clap::Parser;
+
+        #[derive(Parser)]
+        struct Alone {
+            #[command(flatten)]
+            args: StatusArgs,
+        }
+        let place = |words: &[&str]| {
+            let words = ["status"].iter().chain(words);
+            Alone::try_parse_from(words).map(|alone| alone.args.place)
+        };
+        let default = place(&[]).unwrap();
+        assert_eq!(
+            (default.namesrv.as_str(), default.broker.len()),
+            (NAMESRV, 0)
+        );
+        assert_eq!(place(&["--broker", "h:1,h:2"]).unwrap().broker.len(), 2);
+        assert!(place(&["--broker", "h:1", "--namesrv", "h:2"]).is_err());
     }
 
     #[test]
