@@ -1,6 +1,6 @@
 //! `quorumlog serve`: one node, from its configuration file to the last reply.
 
-use std::io::{IsTerminal, Read};
+use std::io::{IsTerminal, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -63,7 +63,7 @@ async fn serve(config: Config, with_parent: bool) -> CliResult {
     for (listener, door) in doors {
         tokio::spawn(server::serve(listener, door, Arc::clone(&broker)));
     }
-    println!("{line}");
+    say(std::io::stdout(), &line);
     let reason = stop.asked().await;
     tracing::info!("stopping: {reason}");
     if tokio::time::timeout(STOP_WITHIN, stop_node(&broker))
@@ -178,6 +178,13 @@ fn watch_parent(gone: tokio::sync::oneshot::Sender<()>) {
     });
 }
 
+/// A line that nobody can take is dropped: a node serves on when the disk under its log file is full, or
+/// when the program that read its output is gone.
+fn say(mut to: impl Write, line: &str) {
+    let written = writeln!(to, "{line}");
+    drop(written);
+}
+
 /// Logs go to standard error; `RUST_LOG` decides how much. openraft is silent unless asked for: what an
 /// operator must know of it, a dead core above all, is said by our own lines.
 fn start_logging() {
@@ -188,6 +195,8 @@ fn start_logging() {
         .with_target(false)
         .with_ansi(std::io::stderr().is_terminal())
         .with_writer(std::io::stderr)
+        // Would be told to the same standard error, with a panic where that fails.
+        .log_internal_errors(false)
         .try_init();
     // Only a second subscriber in one process can fail, and then the first one logs.
     drop(started);
@@ -198,9 +207,24 @@ fn abort_on_panic() {
     let print = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
         print(panic);
-        eprintln!(
-            "quorumlog: this node ends because of the panic above; the log on disk is intact"
+        say(
+            std::io::stderr(),
+            "quorumlog: this node ends because of the panic above; the log on disk is intact",
         );
         std::process::abort();
     }));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_that_cannot_be_written_is_dropped() {
+        let full = std::fs::OpenOptions::new().write(true).open("/dev/full");
+        say(full.expect("a file that is always full"), "serving clients");
+        let mut kept = Vec::new();
+        say(&mut kept, "serving clients");
+        assert_eq!(kept, b"serving clients\n");
+    }
 }

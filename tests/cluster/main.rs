@@ -11,5 +11,6 @@ mod groups;
 mod kill_all;
 mod limits;
 mod majority_loss;
+mod output;
 mod retry;
 mod semantics;

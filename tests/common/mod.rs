@@ -4,7 +4,7 @@
 // Each test binary uses a part of it.
 #![allow(dead_code)]
 
-mod ports;
+pub mod ports;
 mod view;
 
 use std::collections::BTreeMap;

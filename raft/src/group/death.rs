@@ -3,6 +3,7 @@
 //! A node that cannot write must not look alive, so the process ends. openraft leaves its metrics stale
 //! when its core panics; the core is therefore asked for a sign of life as well.
 
+use std::io::Write;
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -26,7 +27,9 @@ pub(crate) fn end_process() -> OnFatal {
     Box::new(|reason| {
         let text = format!("quorumlog stops: {reason}");
         tracing::error!("{text}");
-        eprintln!("{text}");
+        // Standard error may be a file on the full disk that ends this node: then the status says it alone.
+        let said = writeln!(std::io::stderr(), "{text}");
+        drop(said);
         std::process::exit(EXIT_STATUS);
     })
 }
