@@ -5,6 +5,7 @@ mod support;
 use std::time::Duration;
 
 use bytes::Bytes;
+use quorumlog_raft::group::Timers;
 use quorumlog_raft::{ProposeError, Refusal, Role};
 use support::{Cluster, PATIENCE, eventually};
 use tokio::time::{Instant, sleep, timeout};
@@ -313,4 +314,45 @@ async fn a_node_that_starts_later_joins_without_disturbing() {
     assert_eq!(cluster.group(leader).view().borrow().term, term);
     let view = cluster.group(3).view();
     eventually("the late node is ready", || view.borrow().ready).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_follower_that_restarts_still_honours_the_lease_it_had_confirmed() {
+    let mut cluster = Cluster::new(3);
+    let timers = Timers {
+        heartbeat: Duration::from_millis(50),
+        election_min: Duration::from_millis(300),
+        election_max: Duration::from_millis(3000),
+    };
+    let config = |cluster: &Cluster, node| quorumlog_raft::GroupConfig {
+        timers,
+        ..cluster.config(node)
+    };
+    for node in 1..=3 {
+        let config = config(&cluster, node);
+        cluster.start_node_with(node, config).await;
+    }
+    let leader = cluster.leader().await;
+    cluster.write(leader, b"before").await.unwrap();
+    cluster.all_applied(1).await;
+    let (restarted, rival) = (leader % 3 + 1, (leader + 1) % 3 + 1);
+    cluster.cuts.cut_one_way(leader, rival);
+    cluster.cuts.cut_one_way(rival, leader);
+    // The rival's own promise to the leader runs out; only the other follower's keeps the leader safe.
+    sleep(2 * timers.election_max).await;
+    assert!(cluster.group(leader).lease_read().is_ok());
+    cluster.stop_node(restarted).await;
+    cluster.cuts.isolate(leader);
+    let restart = config(&cluster, restarted);
+    cluster.start_node_with(restarted, restart).await;
+    eventually("the rival or the restarted node leads", || {
+        [restarted, rival]
+            .iter()
+            .any(|node| cluster.role(*node) == Role::Leader)
+    })
+    .await;
+    assert!(
+        cluster.group(leader).lease_read().is_err(),
+        "another node leads while the old leader may still answer reads"
+    );
 }

@@ -62,11 +62,26 @@ impl Ear {
         hear(&self.heard, request);
     }
 
+    /// Whether this process is so young that the one before may have answered a leader within its lease. Such
+    /// an answer binds the node, restarted or not; openraft forgets it with the process.
+    fn bound_by_before(&self, lease: Duration) -> bool {
+        is_bound_by_before(self.start.elapsed(), lease)
+    }
+
     fn silence(&self) -> Duration {
         let last = Duration::from_millis(self.last_ms.load(Ordering::Relaxed));
         self.start.elapsed().saturating_sub(last)
     }
 }
+
+/// See [`Ear::bound_by_before`]. As openraft counts a lease: its last moment still belongs to it.
+fn is_bound_by_before(age: Duration, lease: Duration) -> bool {
+    age <= lease
+}
+
+/// What a node that is bound by its former self tells whoever asks for its vote.
+const BOUND: &str =
+    "just started: a leader that the process before answered may still have its lease";
 
 /// When to campaign after the connection of the leader `lost` ended: after the lease, which the others
 /// respect as well, and one after the other. openraft would wait 150 to 300 ms more. `None`: not this node.
@@ -127,6 +142,10 @@ impl Inbound for RaftInbound {
         &self,
         request: VoteRequest<TypeConfig>,
     ) -> BoxFuture<'static, Result<VoteResponse<TypeConfig>, String>> {
+        // The leader itself asks for a transfer, and ends its lease with it.
+        if !request.leadership_transfer && self.ear.bound_by_before(self.lease) {
+            return Box::pin(async { Err(BOUND.to_string()) });
+        }
         let raft = self.raft.clone();
         Box::pin(async move { raft.vote(request).await.map_err(|error| error.to_string()) })
     }
@@ -135,6 +154,9 @@ impl Inbound for RaftInbound {
         &self,
         request: VoteRequest<TypeConfig>,
     ) -> BoxFuture<'static, Result<VoteResponse<TypeConfig>, String>> {
+        if self.ear.bound_by_before(self.lease) {
+            return Box::pin(async { Err(BOUND.to_string()) });
+        }
         let raft = self.raft.clone();
         Box::pin(async move {
             raft.pre_vote(request)
@@ -217,6 +239,15 @@ impl Inbound for RaftInbound {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_young_process_is_bound_by_what_the_one_before_may_have_answered() {
+        let lease = Duration::from_millis(300);
+        for (age_ms, bound) in [(0, true), (299, true), (300, true), (301, false)] {
+            let age = Duration::from_millis(age_ms);
+            assert_eq!(is_bound_by_before(age, lease), bound, "{age_ms}");
+        }
+    }
 
     #[test]
     fn followers_of_a_lost_leader_campaign_one_after_the_other_and_nobody_else_does() {

@@ -87,6 +87,7 @@ pub(super) async fn start(
         heard_by,
     ));
     tasks.spawn(watch_disk(env.clone(), config.clone(), disk));
+    tasks.spawn(campaign(raft.clone(), config.timers.election_max));
     let dying = death::wait(raft.clone(), log.fatal());
     tasks.spawn(end_with(dying, stopping.clone(), on_fatal));
     let inner = Inner {
@@ -122,6 +123,12 @@ fn check(config: &GroupConfig) -> Result<(), StartError> {
     Ok(())
 }
 
+/// Lets this node campaign once no leader can have a lease that rests on an answer of the process before.
+async fn campaign(raft: super::RaftNode, lease: Duration) {
+    tokio::time::sleep(lease).await;
+    raft.runtime_config().elect(true);
+}
+
 /// openraft's settings. What is not the default, and why:
 fn raft_config(config: &GroupConfig) -> Result<Arc<Config>, StartError> {
     let ms = |duration: Duration| duration.as_millis() as u64;
@@ -137,6 +144,8 @@ fn raft_config(config: &GroupConfig) -> Result<Arc<Config>, StartError> {
         // A restarted leader that has lost its tail would hand out the same log ids again: the logs diverge
         // without any error.
         enable_leader_restore: Some(false),
+        // A restarted node must not campaign within the lease of a leader it answered before; see `campaign`.
+        enable_elect: config.peers.len() == 1,
         // A leader whose answers are lost stops its heartbeats for a while, so that the others can elect.
         quorum_loss_probe_interval: Some(2 * ms(timers.election_max)),
         // A follower that loses its tail with the power is filled again. With synchronous flushing that
