@@ -317,6 +317,26 @@ async fn a_node_that_starts_later_joins_without_disturbing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_whose_directory_was_emptied_is_filled_again_by_the_same_leader() {
+    let mut cluster = Cluster::start(3).await;
+    let leader = cluster.leader().await;
+    for number in 0..50u8 {
+        cluster.write(leader, &[number]).await.unwrap();
+    }
+    cluster.all_applied(50).await;
+    let term = cluster.group(leader).view().borrow().term;
+    let emptied = leader % 3 + 1;
+    cluster.stop_node(emptied).await;
+    std::fs::remove_dir_all(cluster.config(emptied).dir).unwrap();
+    cluster.start_node(emptied).await;
+    cluster.all_applied(50).await;
+    cluster.write(leader, b"after").await.unwrap();
+    cluster.all_applied(51).await;
+    cluster.assert_all_the_same();
+    assert_eq!(cluster.group(leader).view().borrow().term, term);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_follower_that_restarts_still_honours_the_lease_it_had_confirmed() {
     let mut cluster = Cluster::new(3);
     let timers = Timers {

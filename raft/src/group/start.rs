@@ -15,7 +15,7 @@ use super::forgotten::forgotten;
 use super::gate::Disk;
 use super::inbound::{Ear, RaftInbound};
 use super::proposal::Budget;
-use super::{FlushMode, Group, GroupConfig, Inner, StartError, bootstrap, view};
+use super::{Group, GroupConfig, Inner, StartError, bootstrap, view};
 use crate::env::{Env, Files, WriterMode};
 use crate::log::{Log, LogReader, OpenError, Options};
 use crate::peer::{self, Identity, Link, Links, Network};
@@ -148,9 +148,9 @@ fn raft_config(config: &GroupConfig) -> Result<Arc<Config>, StartError> {
         enable_elect: config.peers.len() == 1,
         // A leader whose answers are lost stops its heartbeats for a while, so that the others can elect.
         quorum_loss_probe_interval: Some(2 * ms(timers.election_max)),
-        // A follower that loses its tail with the power is filled again. With synchronous flushing that
-        // cannot happen, and must not go unnoticed.
-        allow_log_reversion: Some(matches!(config.flush, FlushMode::Async { .. })),
+        // A node that lost its log (an emptied data directory, or its tail with the power when flushing is
+        // asynchronous) is filled again. Otherwise its leader waits for it to have what it had, for ever.
+        allow_log_reversion: Some(true),
         snapshot_policy: SnapshotPolicy::Never,
         max_in_snapshot_log_to_keep: u64::MAX,
         // Bytes are bounded by the log store, which reads about 1 MiB at a time.
