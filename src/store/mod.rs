@@ -82,7 +82,7 @@ pub enum StoreError {
     /// Nothing usable covers the part of the log that was given up: the node must be filled by the others.
     #[error(
         "no usable checkpoint, and the log begins only at position {first}: empty the data directory \
-         and let the node be filled again"
+         while all other nodes are up, and let the node be filled again"
     )]
     Beginning { first: Position },
     /// A restart makes the file again from the log.

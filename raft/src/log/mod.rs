@@ -92,7 +92,7 @@ pub enum OpenError {
     #[error(
         "{path}: entry {entry} at byte {offset} is damaged, before the position that was durable ({durable}); \
          the log was not cut. The other nodes still hold the entry: restore this file from a copy, or empty \
-         the data directory and let the node be filled again"
+         the data directory while all other nodes are up, and let the node be filled again"
     )]
     Damaged {
         path: PathBuf,
