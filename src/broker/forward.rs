@@ -294,7 +294,7 @@ impl Request {
             ReplyTo::Peer(back) => {
                 let _ = back.send(Bytes::new());
             }
-            ReplyTo::Connection(_) | ReplyTo::Nobody => {
+            ReplyTo::Connection(_) | ReplyTo::Nobody(_) => {
                 self.fail(&WriteError::NotLeader { leader: None })
             }
         }

@@ -108,7 +108,7 @@ impl Connection {
         self.reader.notify_one();
     }
 
-    /// A request that will be answered was read.
+    /// A request was read.
     pub(super) fn asked(&self) {
         self.lock().in_flight += 1;
     }
@@ -222,8 +222,28 @@ pub enum ReplyTo {
     /// The request came from a node that passed it on; the encoded reply goes back to it. An empty frame says
     /// that this node does not lead and has done nothing.
     Peer(oneshot::Sender<Bytes>),
-    /// One-way: nobody waits.
-    Nobody,
+    /// One-way: nobody waits. Until this is dropped the request counts as one in flight, so that a client
+    /// that wants no replies cannot have more under way than others.
+    Nobody(OneWay),
+}
+
+/// A one-way request under way.
+pub struct OneWay(Arc<Connection>);
+
+impl OneWay {
+    /// A one-way request was read.
+    pub(super) fn read(connection: &Arc<Connection>) -> OneWay {
+        connection.asked();
+        OneWay(connection.clone())
+    }
+}
+
+impl Drop for OneWay {
+    fn drop(&mut self) {
+        let mut out = self.0.lock();
+        answered(&mut out);
+        self.0.wake_reader(&mut out);
+    }
 }
 
 impl ReplyTo {
@@ -236,7 +256,7 @@ impl ReplyTo {
                 // A peer that stopped waiting has answered its client already.
                 let _ = back.send(frame.freeze());
             }
-            ReplyTo::Nobody => {}
+            ReplyTo::Nobody(_) => {}
         }
     }
 
@@ -247,7 +267,7 @@ impl ReplyTo {
             ReplyTo::Peer(back) => {
                 let _ = back.send(frame);
             }
-            ReplyTo::Nobody => {}
+            ReplyTo::Nobody(_) => {}
         }
     }
 }

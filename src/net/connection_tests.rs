@@ -69,6 +69,19 @@ fn reading_pauses_while_too_many_requests_wait_for_their_reply() {
 }
 
 #[test]
+fn one_way_requests_count_as_in_flight_until_they_are_done() {
+    let connection = Arc::new(connection());
+    let mut under_way: Vec<ReplyTo> = (0..IN_FLIGHT_MAX)
+        .map(|_| ReplyTo::Nobody(OneWay::read(&connection)))
+        .collect();
+    let mut paused = Box::pin(connection.may_read());
+    assert!((&mut paused).now_or_never().is_none());
+    under_way.pop().unwrap().send(Reply::new(0, 1));
+    assert!(paused.now_or_never().is_some());
+    assert!(taken(&connection).is_empty(), "nothing is sent");
+}
+
+#[test]
 fn a_client_that_never_reads_is_cut_off_at_the_bound() {
     let connection = connection();
     let frame = Bytes::from(vec![0_u8; QUEUED_BYTES_MAX / 4]);
@@ -111,5 +124,4 @@ fn a_reply_for_a_peer_is_a_whole_frame() {
     let mut wanted = BytesMut::new();
     Reply::new(17, 9).with_body("body").encode(&mut wanted);
     assert_eq!(answered.try_recv().unwrap(), wanted);
-    ReplyTo::Nobody.send(Reply::new(0, 1));
 }

@@ -15,7 +15,7 @@ use tokio::sync::Semaphore;
 use tokio::task::yield_now;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-use super::connection::{Connection, ReplyTo, Taken};
+use super::connection::{Connection, OneWay, ReplyTo, Taken};
 use crate::broker::{Broker, Origin, Request};
 use crate::protocol::frame::{FRAME_BYTES_MAX, Frame, FrameError};
 
@@ -362,7 +362,7 @@ async fn dispatch_frames(
             // An answer to nothing: what this server asks its clients is one-way.
             Ok(Some(frame)) if frame.header.is_response() => {}
             Ok(Some(frame)) if frame.header.is_oneway() => {
-                handler.request(connection, frame, ReplyTo::Nobody)
+                handler.request(connection, frame, ReplyTo::Nobody(OneWay::read(connection)));
             }
             Ok(Some(frame)) => {
                 connection.asked();
