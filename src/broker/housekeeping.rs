@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::send_rules::{PERM_INHERIT, PERM_READ_WRITE, plain_topic};
+use super::send_rules::{PERM_INHERIT, PERM_READ_WRITE};
 use super::{Broker, REPLY_WITHIN, wait_for_change};
 use crate::config::Config;
 use crate::protocol::names;
@@ -50,13 +50,17 @@ fn system_topics(config: &Config) -> Vec<TopicConfig> {
     let template = PERM_READ_WRITE | PERM_INHERIT;
     let levels = config.delay_levels.len() as u32;
     let mut topics = vec![
-        plain_topic(names::SELF_TEST_TOPIC, 1, PERM_READ_WRITE),
-        plain_topic(names::OFFSET_MOVED_TOPIC, 1, PERM_READ_WRITE),
-        plain_topic(names::SCHEDULE_TOPIC, levels, PERM_READ_WRITE),
-        plain_topic(&config.broker_name, 1, template),
+        TopicConfig::plain(names::SELF_TEST_TOPIC, 1, PERM_READ_WRITE),
+        TopicConfig::plain(names::OFFSET_MOVED_TOPIC, 1, PERM_READ_WRITE),
+        TopicConfig::plain(names::SCHEDULE_TOPIC, levels, PERM_READ_WRITE),
+        TopicConfig::plain(&config.broker_name, 1, template),
     ];
     if config.cluster != config.broker_name {
-        topics.push(plain_topic(&config.cluster, CLUSTER_TOPIC_QUEUES, template));
+        topics.push(TopicConfig::plain(
+            &config.cluster,
+            CLUSTER_TOPIC_QUEUES,
+            template,
+        ));
     }
     topics.extend(super::send_rules::template(
         names::AUTO_CREATE_TOPIC,

@@ -11,7 +11,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval, timeout_at};
 use super::clients::{ClientsError, Speaker};
 use super::proposer::WriteError;
 use super::pull::busy;
-use super::send_rules::{PERM_READ_WRITE, plain_topic};
+use super::send_rules::PERM_READ_WRITE;
 use super::subscription::check_expression_type;
 use super::{Broker, Origin, REPLY_WITHIN, Request};
 use crate::net::connection::ReplyTo;
@@ -21,7 +21,7 @@ use crate::protocol::frame::{Reply, encode_request};
 use crate::protocol::header::{Ext, FLAG_ONEWAY};
 use crate::protocol::names;
 use crate::protocol::request::Unregister;
-use crate::store::{Command, GroupConfig};
+use crate::store::{Command, GroupConfig, TopicConfig};
 
 /// How often silent clients are looked for (RocketMQ's scan).
 const SCAN_INTERVAL: Duration = Duration::from_secs(10);
@@ -110,7 +110,7 @@ impl Broker {
                 config
             });
             let retry = names::retry_topic(group);
-            let topic = plain_topic(&retry, config.retry_queues, PERM_READ_WRITE);
+            let topic = TopicConfig::plain(&retry, config.retry_queues, PERM_READ_WRITE);
             commands.push(Command::EnsureTopic(topic));
         }
         let proposed = commands

@@ -174,7 +174,7 @@ impl Broker {
     /// Adds the making of a dead-letter topic that is not there yet.
     pub(super) fn ensure_dlq(&self, dlq: &str, ensure: &mut SmallVec<[Command; 2]>) {
         if self.store.topic(dlq).is_none() {
-            let topic = rules::plain_topic(dlq, 1, rules::PERM_READ_WRITE);
+            let topic = TopicConfig::plain(dlq, 1, rules::PERM_READ_WRITE);
             ensure.push(Command::EnsureTopic(topic));
         }
     }

@@ -16,7 +16,7 @@ use crate::protocol::message::{
 };
 use crate::protocol::names;
 use crate::protocol::request::SendBack;
-use crate::store::{Command, GroupConfig, UnitOutcome};
+use crate::store::{Command, GroupConfig, TopicConfig, UnitOutcome};
 
 /// The level of a first retry when the client leaves it to the broker; each further one is a level higher.
 const FIRST_RETRY_LEVEL: i32 = 3;
@@ -165,7 +165,7 @@ impl Broker {
                 let retry = names::retry_topic(&group.name);
                 let topic = self.store.topic(&retry).unwrap_or_else(|| {
                     let queues = group.retry_queues;
-                    let topic = rules::plain_topic(&retry, queues, rules::PERM_READ_WRITE);
+                    let topic = TopicConfig::plain(&retry, queues, rules::PERM_READ_WRITE);
                     ensure.push(Command::EnsureTopic(topic.clone()));
                     topic
                 });

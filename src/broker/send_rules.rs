@@ -64,27 +64,18 @@ pub fn topic_to_make(
             template.perm & !PERM_INHERIT,
         )
     };
-    Ok(plain_topic(send.topic, queues.clamp(1, QUEUES_MAX), perm))
+    Ok(TopicConfig::plain(
+        send.topic,
+        queues.clamp(1, QUEUES_MAX),
+        perm,
+    ))
 }
 
 /// The template of new topics by its name, as the configuration says it is.
 pub fn template(name: &str, config: &Config) -> Option<TopicConfig> {
     let perm = PERM_READ_WRITE | PERM_INHERIT;
     (name == names::AUTO_CREATE_TOPIC && config.auto_create_topic)
-        .then(|| plain_topic(name, config.default_topic_queues, perm))
-}
-
-/// A topic without anything special.
-pub fn plain_topic(name: &str, queues: u32, perm: u32) -> TopicConfig {
-    TopicConfig {
-        name: name.to_string(),
-        read_queues: queues,
-        write_queues: queues,
-        perm,
-        sys_flag: 0,
-        order: false,
-        attributes: String::new(),
-    }
+        .then(|| TopicConfig::plain(name, config.default_topic_queues, perm))
 }
 
 /// Which queue a send means.

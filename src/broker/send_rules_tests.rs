@@ -22,7 +22,7 @@ fn send<'a>(topic: &'a str) -> Send<'a> {
 }
 
 fn template(queues: u32, perm: u32) -> TopicConfig {
-    plain_topic("TBW102", queues, perm)
+    TopicConfig::plain("TBW102", queues, perm)
 }
 
 fn code<T>(result: Result<T, Refused>) -> i32 {
@@ -48,7 +48,7 @@ fn system_topics_and_illegal_names_are_not_sent_to() {
 #[test]
 fn a_first_send_makes_its_topic_from_the_template() {
     let made = topic_to_make(&send("t"), Some(&template(8, 7)), None, true).unwrap();
-    assert_eq!(made, plain_topic("t", 4, 6));
+    assert_eq!(made, TopicConfig::plain("t", 4, 6));
     let few = topic_to_make(&send("t"), Some(&template(2, 7)), None, true).unwrap();
     assert_eq!(few.write_queues, 2, "no more than the template has");
     let mut asks = send("t");
@@ -80,12 +80,12 @@ fn a_retry_topic_is_made_for_its_group_without_a_template() {
     let mut group = GroupConfig::new("g");
     group.retry_queues = 3;
     let made = topic_to_make(&send("%RETRY%g"), None, Some(&group), false).unwrap();
-    assert_eq!(made, plain_topic("%RETRY%g", 3, 6));
+    assert_eq!(made, TopicConfig::plain("%RETRY%g", 3, 6));
 }
 
 #[test]
 fn queue_ids_are_resolved_by_the_table() {
-    let mut topic = plain_topic("t", 4, 6);
+    let mut topic = TopicConfig::plain("t", 4, 6);
     topic.read_queues = 6;
     let table = [
         (0, None, QueueChoice::Queue(0)),
@@ -109,7 +109,7 @@ fn queue_ids_are_resolved_by_the_table() {
             "{asked} {front:?}"
         );
     }
-    let none = plain_topic("t", 0, 6);
+    let none = TopicConfig::plain("t", 0, 6);
     assert_eq!(choose_queue(0, None, &none), QueueChoice::Illegal);
 }
 

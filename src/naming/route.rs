@@ -65,15 +65,7 @@ impl Scene<'_> {
     /// Topics that are about to be: a retry topic is asked for before the heartbeat that makes its group,
     /// and then only 30 s later; the template of new topics is made by the first leader.
     fn expected(&self, name: &str, group_known: bool) -> Option<TopicConfig> {
-        let topic = |queues, perm| TopicConfig {
-            name: name.to_string(),
-            read_queues: queues,
-            write_queues: queues,
-            perm,
-            sys_flag: 0,
-            order: false,
-            attributes: String::new(),
-        };
+        let topic = |queues, perm| TopicConfig::plain(name, queues, perm);
         if name == names::AUTO_CREATE_TOPIC && self.config.auto_create_topic {
             let perm = PERM_READ | PERM_WRITE | PERM_INHERIT;
             return Some(topic(self.config.default_topic_queues, perm));

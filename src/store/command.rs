@@ -15,6 +15,21 @@ pub struct TopicConfig {
     pub attributes: String,
 }
 
+impl TopicConfig {
+    /// A topic without anything special: as many queues to read as to write.
+    pub fn plain(name: &str, queues: u32, perm: u32) -> TopicConfig {
+        TopicConfig {
+            name: name.to_string(),
+            read_queues: queues,
+            write_queues: queues,
+            perm,
+            sys_flag: 0,
+            order: false,
+            attributes: String::new(),
+        }
+    }
+}
+
 /// A subscription group, with RocketMQ's defaults (remoting-protocol 6.3).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GroupConfig {
