@@ -111,8 +111,9 @@ async fn a_log_is_dumped_and_verified_and_damage_is_named() {
     written_log(dir.path()).await;
 
     let lines = dumped(dir.path(), true);
-    assert!(lines.contains(": put topic T\n"), "{lines}");
-    assert!(lines.contains(": sends 1 (messages 2)\n"), "{lines}");
+    // The node's own commands may share these entries.
+    assert!(lines.contains("put topic T"), "{lines}");
+    assert!(lines.contains("sends 1 (messages 2)"), "{lines}");
     let record = "    T/0 keys k1 id u1 body 10 bytes\n";
     assert_eq!(lines.matches(record).count(), 2, "{lines}");
     assert!(!dumped(dir.path(), false).contains("keys k1"));
