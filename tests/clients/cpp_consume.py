@@ -10,7 +10,9 @@ import json
 import sys
 import threading
 
-from rocketmq.client import PushConsumer
+from rocketmq.client import PushConsumer, RecvMessage
+from rocketmq.exceptions import ffi_check
+from rocketmq.ffi import _CConsumeStatus, dll
 
 
 def main():
@@ -43,11 +45,18 @@ def main():
             print(json.dumps(row), flush=True)
             if row["key"] == args.fail_first and row["key"] not in failed:
                 failed.add(row["key"])
-                raise RuntimeError("this delivery fails on purpose")
+                return _CConsumeStatus.RECONSUME_LATER.value
+        return _CConsumeStatus.CONSUME_SUCCESS.value
+
+    def on_message(_consumer, handle):
+        # The binding's own subscribe() raises out of the callback when a delivery fails, and what the library
+        # then takes for the result is whatever happens to be there. So the result is returned here.
+        return deliver(RecvMessage(handle))
 
     consumer = PushConsumer(args.group, orderly=args.orderly)
     consumer.set_namesrv_addr(args.namesrv)
-    consumer.subscribe(args.topic, deliver, args.expression)
+    ffi_check(dll.Subscribe(consumer._handle, args.topic.encode(), args.expression.encode()))
+    consumer._register_callback(on_message)
     consumer.start()
     print(json.dumps({"started": True}), flush=True)
     sys.stdin.read()
