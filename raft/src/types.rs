@@ -10,7 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-/// A node's id within its group: its place in `dLegerPeers`, counted from 1.
+/// A node's id within its group, from 1: the number in its name (`n0`, `n1`, ... in `dLegerPeers`) plus 1.
 pub type NodeId = u64;
 
 /// Byte offset in the log: the sum of the framed lengths of all entries before it. A function of the log

@@ -16,7 +16,7 @@ pub const AUTO_CREATE_TOPIC: &str = "TBW102";
 pub const BENCHMARK_TOPIC: &str = "BenchmarkTest";
 pub const SELF_TEST_TOPIC: &str = "SELF_TEST_TOPIC";
 pub const OFFSET_MOVED_TOPIC: &str = "OFFSET_MOVED_EVENT";
-/// Where delayed messages wait, one queue for each level.
+/// Where delayed messages wait, one queue for each level: queue n is level n + 1.
 pub const SCHEDULE_TOPIC: &str = "SCHEDULE_TOPIC_XXXX";
 pub const TRACE_TOPIC: &str = "RMQ_SYS_TRACE_TOPIC";
 pub const TRANSACTION_HALF_TOPIC: &str = "RMQ_SYS_TRANS_HALF_TOPIC";

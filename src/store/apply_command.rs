@@ -4,7 +4,8 @@ use std::collections::btree_map::Entry;
 
 use super::changes::Rows;
 use super::command::{Command, CommandOutcome, GroupConfig, LOCK_EXPIRY_MS, QueueId, TopicConfig};
-use super::state::{Lock, SCHEDULE_TOPIC, State, Topic};
+use super::state::{Lock, State, Topic};
+use crate::protocol::names::SCHEDULE_TOPIC;
 
 impl State {
     pub(super) fn command(&mut self, command: Command) -> CommandOutcome {

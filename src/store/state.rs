@@ -15,9 +15,7 @@ use super::command::{GroupConfig, NodeInfo, QueueId, TopicConfig};
 use super::dedup::Window;
 use super::index_file::SealedRun;
 use super::queue::Queue;
-
-/// Topic of delayed messages; queue n is delay level n + 1.
-pub(super) const SCHEDULE_TOPIC: &str = "SCHEDULE_TOPIC_XXXX";
+use crate::protocol::names;
 
 pub(super) struct Topic {
     pub name: Arc<str>,
@@ -35,9 +33,9 @@ impl Topic {
         let name = config.name.as_str();
         Topic {
             name: Arc::from(name),
-            deduplicates: !(name.starts_with("%RETRY%")
-                || name.starts_with("%DLQ%")
-                || name == SCHEDULE_TOPIC),
+            deduplicates: !(names::is_retry_topic(name)
+                || names::is_dlq_topic(name)
+                || name == names::SCHEDULE_TOPIC),
             config,
             incarnation,
             queues: BTreeMap::new(),
