@@ -1,0 +1,90 @@
+//! A group of real server processes and the faults that are done to it from outside.
+//!
+//! `group` is the group itself, `member` one node of it, `site` the place where it runs (loopback or network
+//! namespaces), `netns` the namespaces, `observe` writes into the history what the nodes say of themselves,
+//! `doctor` says which faults this machine can do. What is checked is the scenarios' own.
+
+pub mod doctor;
+mod group;
+mod member;
+mod netns;
+mod observe;
+mod ports;
+mod site;
+mod tool;
+mod view;
+
+pub use group::{Ended, Rig, Setup};
+pub use member::Launch;
+pub use netns::{Handle, Namespace, Network, remove_leftovers};
+pub use observe::{OBSERVE_EVERY, Observer};
+pub use site::{Placement, Site};
+pub use tool::{Command, tool};
+pub use view::{View, agreed_leader, newest_leader};
+
+use std::path::PathBuf;
+use std::process::ExitStatus;
+use std::time::Duration;
+
+use crate::wire::WireError;
+
+/// The broker name of every group.
+pub const BROKER: &str = "broker-a";
+
+/// Why the rig could not do what it was asked to.
+#[derive(Debug, thiserror::Error)]
+pub enum RigError {
+    #[error("{what}: {source}")]
+    Io {
+        what: String,
+        source: std::io::Error,
+    },
+    /// A program of the system refused.
+    #[error("`{command}` failed ({status}): {said}. `chaos doctor` says what this machine lacks")]
+    Tool {
+        command: String,
+        status: ExitStatus,
+        said: String,
+    },
+    #[error(
+        "there is no server at {path}; build it with `cargo build -p quorumlog` or name another with --server"
+    )]
+    NoServer { path: PathBuf },
+    #[error("no {count} free ports in a row below 32,000; end what occupies them")]
+    NoPorts { count: u16 },
+    #[error("{node} does not run")]
+    NotRunning { node: String },
+    #[error("{node} runs already")]
+    Running { node: String },
+    /// A node ended that nobody asked to.
+    #[error("{node} ended with {status}; the end of its log:\n{log}")]
+    Ended {
+        node: String,
+        status: ExitStatus,
+        log: String,
+    },
+    #[error("{node} did not end within {within:?}")]
+    Lasting { node: String, within: Duration },
+    #[error("the group does not serve after {within:?}: {views}")]
+    NotServing { within: Duration, views: String },
+    #[error("{what}: {source}")]
+    Wire { what: String, source: WireError },
+}
+
+impl RigError {
+    pub(crate) fn io(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> RigError {
+        let what = what.into();
+        |source| RigError::Io { what, source }
+    }
+
+    /// True when it is the group that failed, not the machine or the rig.
+    pub fn is_the_groups(&self) -> bool {
+        matches!(
+            self,
+            RigError::Ended { .. }
+                | RigError::Lasting { .. }
+                | RigError::NotServing { .. }
+                | RigError::Wire { .. }
+        )
+    }
+}

@@ -1,0 +1,223 @@
+//! What a scenario works with: the group, its load, the history, seeded choices, and what it finds.
+
+use std::any::Any;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::Stop;
+use super::coverage::{INDETERMINATE, INSTALLED, RESULT, SKIPPED};
+use crate::checker;
+use crate::history::{QUORUM_LOSS, Recorder};
+use crate::rig::{Observer, Rig, RigError, Setup, Site};
+use crate::rng::Rng;
+use crate::workload::{Drainer, Produced, Producers, Readers, Reading};
+
+/// The topic of every scenario's load, and its queues.
+pub const TOPIC: &str = "chaos";
+pub const QUEUES: i32 = 4;
+/// How long a load may take to make progress where nothing hinders it. Generous: machines are busy.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+const READ_WITHIN: Duration = Duration::from_secs(1);
+
+type Undo = Box<dyn FnOnce() -> Result<(), RigError>>;
+
+/// A load that runs. Stopped by the runner, or by the scenario.
+pub type Load = Produced;
+
+/// One run of a scenario.
+pub struct Run {
+    pub seed: u64,
+    /// Every choice of the scenario comes from here.
+    pub rng: Rng,
+    /// The run's directory.
+    pub dir: PathBuf,
+    pub server: PathBuf,
+    pub site: Arc<Site>,
+    pub recorder: Arc<Recorder>,
+    /// What the checker may assume of the configuration.
+    pub options: checker::Options,
+    /// Log lines with a panic are expected, because the scenario causes one.
+    pub panics_expected: bool,
+    pub(super) rig: Option<Rig>,
+    pub(super) loads: Vec<Load>,
+    pub(super) reading: Option<Reading>,
+    pub(super) observer: Option<Observer>,
+    pub(super) undo: Vec<Undo>,
+    pub(super) kept: Vec<Box<dyn Any>>,
+    pub(super) findings: Vec<String>,
+    pub(super) figures: BTreeMap<String, Vec<f64>>,
+    /// Most descriptors of a node before the first fault.
+    pub(super) fds_at_start: u64,
+}
+
+impl Run {
+    /// The usual setup in the run's directory.
+    pub fn setup(&self) -> Setup {
+        Setup::new(&self.server, &self.dir)
+    }
+
+    /// Starts the group, creates the topic, and begins to observe and to read from every node.
+    pub async fn start(&mut self, setup: Setup) -> Result<(), Stop> {
+        let rig = Rig::start(&self.site, &setup).await?;
+        rig.create_topic(TOPIC, QUEUES).await?;
+        for at in 0..rig.len() {
+            self.fds_at_start = self.fds_at_start.max(rig.fds(at)?);
+        }
+        self.observer = Some(Observer::start(rig.nodes(), &self.recorder));
+        let readers = Readers {
+            nodes: rig.nodes(),
+            topic: TOPIC.to_owned(),
+            queues: QUEUES,
+            timeout: READ_WITHIN,
+        };
+        self.reading = Some(readers.start(&self.recorder));
+        self.rig = Some(rig);
+        Ok(())
+    }
+
+    /// The usual setup, started, under the usual load, with `acknowledged` messages behind it.
+    pub async fn start_loaded(&mut self, acknowledged: u64) -> Result<(), Stop> {
+        self.start(self.setup()).await?;
+        let load = self.producers()?;
+        self.begin(&load);
+        self.progress(acknowledged, PATIENCE).await
+    }
+
+    /// The group.
+    pub fn rig(&mut self) -> Result<&mut Rig, Stop> {
+        self.rig
+            .as_mut()
+            .ok_or_else(|| Stop::Invalid("the scenario has not started its group".to_owned()))
+    }
+
+    /// A load over all nodes, its keys not used before in this run. Change it, then [`Run::begin`] it.
+    pub fn producers(&mut self) -> Result<Producers, Stop> {
+        let nodes = self.rig()?.nodes();
+        let mut load = Producers::new(nodes, TOPIC, QUEUES);
+        load.seed = self.rng.next_u64();
+        load.prefix = format!("l{}p", self.loads.len());
+        Ok(load)
+    }
+
+    /// Starts a load that runs until the end of the run, or until [`Run::stop_load`].
+    pub fn begin(&mut self, load: &Producers) {
+        self.loads.push(load.start(&self.recorder));
+    }
+
+    /// Acknowledged messages of the load that was begun last.
+    pub fn acknowledged(&self) -> u64 {
+        self.loads.last().map_or(0, Load::acknowledged)
+    }
+
+    /// Waits until the load that was begun last has `more` messages acknowledged. It is a violation when that
+    /// takes longer than `within`: call it only where the group must make progress.
+    pub async fn progress(&mut self, more: u64, within: Duration) -> Result<(), Stop> {
+        let Some(load) = self.loads.last() else {
+            return Err(Stop::Invalid(
+                "there is no load to make progress".to_owned(),
+            ));
+        };
+        match load.progress(more, within).await {
+            true => Ok(()),
+            false => Err(Stop::Violated(format!(
+                "fewer than {more} messages were acknowledged within {within:?}"
+            ))),
+        }
+    }
+
+    /// Stops all loads; each attempt comes to its end. Returns the acknowledged messages.
+    pub async fn stop_load(&mut self) -> u64 {
+        let mut acknowledged = 0;
+        for load in self.loads.drain(..) {
+            acknowledged += load.stop().await;
+        }
+        acknowledged
+    }
+
+    /// Reads everything from every node into the history, as the runner does at the end; the loads must be
+    /// stopped. For scenarios with several rounds.
+    pub async fn drain(&mut self) -> Result<u64, Stop> {
+        let drainer = Drainer::new(self.rig()?.nodes(), TOPIC, QUEUES);
+        Ok(drainer.drain_all(&self.recorder).await?)
+    }
+
+    /// Records that a fault took hold; returns the time of it, nanoseconds since the history began. Call it
+    /// right before the fault is done where it is done in a moment (a kill), so that recovery is not measured
+    /// too short.
+    pub fn fault(&self, name: &str, args: &[(&str, &str)]) -> u64 {
+        let t = self.recorder.now();
+        self.fault_with(name, args, INSTALLED);
+        t
+    }
+
+    /// Records that a fault could not be done.
+    pub fn fault_skipped(&self, name: &str, why: &str) {
+        self.fault_with(name, &[("why", why)], SKIPPED);
+    }
+
+    /// Records that nobody knows whether a fault took hold; the run is invalid.
+    pub fn fault_indeterminate(&self, name: &str, why: &str) {
+        self.fault_with(name, &[("why", why)], INDETERMINATE);
+    }
+
+    fn fault_with(&self, name: &str, args: &[(&str, &str)], result: &str) {
+        let mut args = args.to_vec();
+        args.push((RESULT, result));
+        self.recorder.fault_start(name, &args);
+    }
+
+    /// Records that a fault is over.
+    pub fn fault_over(&self, name: &str) {
+        self.recorder.fault_end(name);
+    }
+
+    /// Records that no majority is left: call it when the last node that it needed is certainly gone.
+    pub fn quorum_lost(&self) {
+        self.recorder.fault_start(QUORUM_LOSS, &[]);
+    }
+
+    /// Records that a majority may be there again: call it before anything is healed.
+    pub fn quorum_back(&self) {
+        self.recorder.fault_end(QUORUM_LOSS);
+    }
+
+    /// Notes a violation when `holds` is false, and goes on.
+    pub fn require(&mut self, holds: bool, text: impl FnOnce() -> String) {
+        if !holds {
+            self.findings.push(text());
+        }
+    }
+
+    /// A number for the report; a name may come many times.
+    pub fn figure(&mut self, name: &str, value: f64) {
+        self.figures.entry(name.to_owned()).or_default().push(value);
+    }
+
+    /// Has `undo` done when the run is healed, whatever happens until then; the last one first.
+    pub fn on_heal(&mut self, undo: impl FnOnce() -> Result<(), RigError> + 'static) {
+        self.undo.push(Box::new(undo));
+    }
+
+    /// Keeps a thing until the group's processes are gone (the disks they write to).
+    pub fn keep(&mut self, thing: impl Any) {
+        self.kept.push(Box::new(thing));
+    }
+
+    pub async fn sleep(&self, time: Duration) {
+        tokio::time::sleep(time).await;
+    }
+}
+
+impl Drop for Run {
+    fn drop(&mut self) {
+        // The processes first, then what they stand on.
+        self.rig = None;
+        for undo in self.undo.drain(..).rev() {
+            // Only a run that was broken off comes here with something to undo; it has its error already.
+            let _undone = undo();
+        }
+        self.kept.clear();
+    }
+}
