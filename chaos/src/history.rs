@@ -1,12 +1,17 @@
-//! What clients asked, what came back and which faults were on, as JSON lines stamped by one monotonic
-//! clock. Writing and reading only; what a history means is the checker's.
+//! What clients asked, what came back, what nodes said of themselves and which faults were on, as JSON
+//! lines stamped by one monotonic clock. The format and its reading; writing is `recorder`'s, and what a
+//! history means is the checker's.
+
+mod recorder;
+#[cfg(test)]
+mod tests;
+
+pub use recorder::Recorder;
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{BufRead, BufReader, BufWriter, Write};
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 
@@ -185,113 +190,6 @@ pub enum HistoryError {
     },
 }
 
-/// Writes one history; shared by all actors of a run.
-pub struct Recorder {
-    path: PathBuf,
-    begun: Instant,
-    sink: Mutex<Sink>,
-}
-
-struct Sink {
-    file: BufWriter<File>,
-    ops: u64,
-    /// The first error; nothing is written behind it.
-    failed: Option<std::io::Error>,
-}
-
-impl Recorder {
-    pub fn create(path: &Path) -> Result<Recorder, HistoryError> {
-        let file = File::create(path).map_err(|source| HistoryError::Io {
-            path: path.to_owned(),
-            source,
-        })?;
-        Ok(Recorder {
-            path: path.to_owned(),
-            begun: Instant::now(),
-            sink: Mutex::new(Sink {
-                file: BufWriter::with_capacity(1 << 20, file),
-                ops: 0,
-                failed: None,
-            }),
-        })
-    }
-
-    /// Nanoseconds since the history began.
-    pub fn now(&self) -> u64 {
-        u64::try_from(self.begun.elapsed().as_nanos()).unwrap_or(u64::MAX)
-    }
-
-    /// Records that an operation is about to be sent; returns its number. Call it before sending.
-    pub fn invoke(&self, actor: &str, call: Call) -> u64 {
-        self.write(actor, None, What::Invoke(call))
-    }
-
-    /// Records how an operation ended. Call it after the reply.
-    pub fn complete(&self, actor: &str, op: u64, what: What) {
-        self.write(actor, Some(op), what);
-    }
-
-    pub fn observe(&self, node: &str, table: BTreeMap<String, String>) {
-        let node = node.to_owned();
-        self.write("adm", None, What::Obs { node, table });
-    }
-
-    pub fn fault_start(&self, fault: &str, args: &[(&str, &str)]) -> u64 {
-        let args = args
-            .iter()
-            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
-            .collect();
-        let fault = fault.to_owned();
-        self.write("nem", None, What::Start { fault, args })
-    }
-
-    pub fn fault_end(&self, fault: &str) {
-        let fault = fault.to_owned();
-        self.write("nem", None, What::End { fault });
-    }
-
-    /// Flushes, and reads back everything written so far.
-    pub fn events(&self) -> Result<Vec<Event>, HistoryError> {
-        let mut sink = self.sink();
-        let failed = match sink.failed.take() {
-            Some(error) => Err(error),
-            None => sink.file.flush(),
-        };
-        drop(sink);
-        failed.map_err(|source| HistoryError::Io {
-            path: self.path.clone(),
-            source,
-        })?;
-        read(&self.path)
-    }
-
-    fn sink(&self) -> MutexGuard<'_, Sink> {
-        self.sink.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn write(&self, actor: &str, op: Option<u64>, what: What) -> u64 {
-        let mut sink = self.sink();
-        let op = op.unwrap_or_else(|| {
-            sink.ops += 1;
-            sink.ops
-        });
-        // Stamped under the lock: lines are in the order of their times.
-        let event = Event {
-            t: self.now(),
-            a: actor.to_owned(),
-            op,
-            what,
-        };
-        if sink.failed.is_none() {
-            let written = serde_json::to_writer(&mut sink.file, &event)
-                .map_err(std::io::Error::from)
-                .and_then(|()| sink.file.write_all(b"\n"));
-            sink.failed = written.err();
-        }
-        op
-    }
-}
-
 /// Reads one history.
 pub fn read(path: &Path) -> Result<Vec<Event>, HistoryError> {
     let io = |source| HistoryError::Io {
@@ -332,104 +230,4 @@ pub fn recovery_ns(events: &[Event], fault_start: u64) -> Option<u64> {
         }
     }
     None
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn send(key: &str) -> Call {
-        Call::Send {
-            topic: "t".to_owned(),
-            q: 3,
-            key: key.to_owned(),
-            attempt: 1,
-            hash: u64::MAX,
-            len: 5,
-            to: "n0".to_owned(),
-            timeout_ms: 3000,
-        }
-    }
-
-    #[test]
-    fn what_is_written_is_read_back_in_the_order_of_its_times() {
-        let dir = tempfile::tempdir().unwrap();
-        let recorder = Recorder::create(&dir.path().join("h.jsonl")).unwrap();
-        let first = recorder.invoke("p0", send("k0"));
-        let second = recorder.invoke("p1", send("k1"));
-        let reply = Reply::Send {
-            q: 3,
-            off: 0,
-            pos: Some(7),
-            code: 0,
-        };
-        recorder.complete("p1", second, What::Ok(reply));
-        recorder.complete(
-            "p0",
-            first,
-            What::Info {
-                code: None,
-                why: "closed".to_owned(),
-            },
-        );
-        recorder.fault_start(QUORUM_LOSS, &[("node", "n1")]);
-        recorder.fault_end(QUORUM_LOSS);
-        recorder.observe("n0", BTreeMap::from([("raftTerm".into(), "3".into())]));
-        let got = Got::from((1, "k".to_owned(), 2, 3));
-        recorder.complete(
-            "d",
-            9,
-            What::Ok(Reply::Drain {
-                got: vec![got],
-                min: 0,
-                max: 2,
-            }),
-        );
-        let events = recorder.events().unwrap();
-        assert_eq!(events.len(), 8);
-        assert!(events.is_sorted_by_key(|event| event.t));
-        assert_eq!(events[0].what, What::Invoke(send("k0")));
-        let line = serde_json::to_string(&events[2]).unwrap();
-        assert!(
-            line.contains(r#""ev":"ok","f":"send","q":3,"off":0"#),
-            "{line}"
-        );
-        let line = serde_json::to_string(&events[7]).unwrap();
-        assert!(line.contains(r#""got":[[1,"k",2,3]]"#), "{line}");
-    }
-
-    #[test]
-    fn recovery_counts_only_sends_begun_after_the_fault() {
-        let event = |t, op, what| Event {
-            t,
-            a: "p".to_owned(),
-            op,
-            what,
-        };
-        let reply = Reply::Send {
-            q: 0,
-            off: 0,
-            pos: None,
-            code: 0,
-        };
-        let events = [
-            event(10, 1, What::Invoke(send("a"))),
-            event(21, 1, What::Ok(reply.clone())),
-            event(25, 2, What::Invoke(send("b"))),
-            event(90, 2, What::Ok(reply)),
-        ];
-        assert_eq!(recovery_ns(&events, 20), Some(70));
-        assert_eq!(recovery_ns(&events, 26), None);
-    }
-
-    #[test]
-    fn a_broken_line_is_named() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("h.jsonl");
-        std::fs::write(&path, "{\"t\":1}\n").unwrap();
-        assert!(matches!(
-            read(&path),
-            Err(HistoryError::Line { line: 1, .. })
-        ));
-    }
 }
