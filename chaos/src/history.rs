@@ -19,6 +19,18 @@ use serde::{Deserialize, Serialize};
 /// the majority needed is certainly gone, [`Recorder::fault_end`] before it is started again.
 pub const QUORUM_LOSS: &str = "quorum-loss";
 
+/// Fault name for a node whose data directory was emptied or replaced by another one: what it had shown of
+/// its log before says nothing about the time after. Its argument is [`NODE`].
+pub const WIPE: &str = "wipe";
+
+/// Argument of a fault that is done to one node: its name, as [`What::Obs`] has it.
+pub const NODE: &str = "node";
+
+/// Argument of a fault that leaves a majority connected and healthy; its value is [`KEPT`]. Writing must
+/// then go on during the fault (I-21).
+pub const MAJORITY: &str = "majority";
+pub const KEPT: &str = "kept";
+
 /// One line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Event {
@@ -49,13 +61,76 @@ pub enum What {
         node: String,
         table: BTreeMap<String, String>,
     },
-    /// A fault began.
+    /// A fault began, or should have begun.
     Start {
         fault: String,
         args: BTreeMap<String, String>,
+        #[serde(default)]
+        result: FaultResult,
     },
-    /// A fault ended.
+    /// A fault ended: the one of that name that began last and has no end yet.
     End { fault: String },
+    /// All faults are ended and all nodes were started: from here on the group must recover by itself.
+    Heal,
+    /// A node's process is about to be started.
+    Boot { node: String },
+    /// A node's process ended. `expected`: by the run's own doing, or as the fault at hand demands.
+    Exit {
+        node: String,
+        status: String,
+        expected: bool,
+    },
+    /// A node's log as an offline reader found it in the files of a node that stands still.
+    Dump { node: String, log: LogDump },
+}
+
+/// What became of the attempt to bring a fault on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FaultResult {
+    #[default]
+    Installed,
+    /// It was not brought on, for a known reason.
+    Skipped,
+    /// It may be on.
+    Indeterminate,
+}
+
+/// A node's log in short.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LogDump {
+    /// Term of the node's newest vote.
+    pub vote_term: u64,
+    /// Whom it voted for in that term.
+    pub voted_for: Option<u64>,
+    /// Index of the first entry that is there.
+    pub first: u64,
+    /// The first index of each term: `[term, index]`, ascending.
+    pub terms: Vec<(u64, u64)>,
+    /// One hash for each entry from `first` on, over its term, index and payload.
+    pub hashes: Vec<u64>,
+    /// Keys of the client messages in entries that the reader did not know to be committed.
+    pub unsure: Vec<String>,
+    /// Bytes behind the last whole entry that are not zero: a torn tail.
+    pub torn: u64,
+}
+
+impl LogDump {
+    /// Index of the last entry; `None` when there is none.
+    pub fn last(&self) -> Option<u64> {
+        (self.first + self.hashes.len() as u64)
+            .checked_sub(1)
+            .filter(|_| !self.hashes.is_empty())
+    }
+
+    /// Term and hash of the entry at `index`.
+    pub fn entry(&self, index: u64) -> Option<(u64, u64)> {
+        let at = usize::try_from(index.checked_sub(self.first)?).ok()?;
+        let hash = *self.hashes.get(at)?;
+        let runs = self.terms.partition_point(|(_, first)| *first <= index);
+        let (term, _) = self.terms.get(runs.checked_sub(1)?)?;
+        Some((*term, hash))
+    }
 }
 
 /// An operation. `linear` marks reads that asked the leader and may not be stale.

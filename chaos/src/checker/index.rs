@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use crate::history::{Call, Event, Got, QUORUM_LOSS, Reply, What};
+use crate::history::{Call, Event, FaultResult, Got, QUORUM_LOSS, Reply, What};
 
 /// A queue: topic and queue id.
 pub type Queue<'a> = (&'a str, i32);
@@ -243,7 +243,7 @@ fn join(events: &[Event]) -> Vec<Op<'_>> {
                 remark,
             },
             What::Info { code, why } => End::Info { code: *code, why },
-            What::Obs { .. } | What::Start { .. } | What::End { .. } => continue,
+            _ => continue,
         };
         if let Some(at) = open.remove(&event.op) {
             ops[at].end = end;
@@ -257,10 +257,14 @@ fn losses(events: &[Event]) -> Vec<Loss> {
     let mut losses: Vec<Loss> = Vec::new();
     for event in events {
         match &event.what {
-            What::Start { fault, .. } if fault == QUORUM_LOSS => losses.push(Loss {
-                start: event.t,
-                end: u64::MAX,
-            }),
+            What::Start { fault, result, .. }
+                if fault == QUORUM_LOSS && *result == FaultResult::Installed =>
+            {
+                losses.push(Loss {
+                    start: event.t,
+                    end: u64::MAX,
+                })
+            }
             What::End { fault } if fault == QUORUM_LOSS => {
                 if let Some(loss) = losses.last_mut() {
                     loss.end = loss.end.min(event.t);

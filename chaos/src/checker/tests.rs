@@ -3,7 +3,7 @@
 
 use super::sample::{QUEUES, TOPIC, good, hash_of};
 use super::*;
-use crate::history::{Call, Got, QUORUM_LOSS, Reply, What};
+use crate::history::{Call, FaultResult, Got, QUORUM_LOSS, Reply, What};
 
 const MESSAGES: usize = 120;
 
@@ -373,6 +373,7 @@ fn an_acknowledgement_without_a_majority_is_caught() {
             What::Start {
                 fault: fault_name.clone(),
                 args,
+                result: FaultResult::Installed,
             },
         ),
     );

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use super::{Call, Event, HistoryError, What, read};
+use super::{Call, Event, FaultResult, HistoryError, LogDump, What, read};
 
 /// Writes one history; shared by all actors of a run.
 pub struct Recorder {
@@ -94,17 +94,55 @@ impl Recorder {
     }
 
     pub fn fault_start(&self, fault: &str, args: &[(&str, &str)]) -> u64 {
+        self.fault(fault, args, FaultResult::Installed)
+    }
+
+    /// Records the attempt to bring a fault on.
+    pub fn fault(&self, fault: &str, args: &[(&str, &str)], result: FaultResult) -> u64 {
         let args = args
             .iter()
             .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
             .collect();
         let fault = fault.to_owned();
-        self.write("nem", None, What::Start { fault, args })
+        let start = What::Start {
+            fault,
+            args,
+            result,
+        };
+        self.write("nem", None, start)
     }
 
     pub fn fault_end(&self, fault: &str) {
         let fault = fault.to_owned();
         self.write("nem", None, What::End { fault });
+    }
+
+    /// Records that all faults are ended and all nodes were started.
+    pub fn heal(&self) {
+        self.write("nem", None, What::Heal);
+    }
+
+    /// Records that a node's process is about to be started.
+    pub fn boot(&self, node: &str) {
+        let node = node.to_owned();
+        self.write("nem", None, What::Boot { node });
+    }
+
+    /// Records how a node's process ended.
+    pub fn exit(&self, node: &str, status: &str, expected: bool) {
+        let (node, status) = (node.to_owned(), status.to_owned());
+        let exit = What::Exit {
+            node,
+            status,
+            expected,
+        };
+        self.write("nem", None, exit);
+    }
+
+    /// Records what an offline reader found in the files of a node that stands still.
+    pub fn dump(&self, node: &str, log: LogDump) {
+        let node = node.to_owned();
+        self.write("offline", None, What::Dump { node, log });
     }
 
     /// Everything recorded so far; from a file that is flushed and read back.

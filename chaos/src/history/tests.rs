@@ -116,3 +116,65 @@ fn a_history_in_memory_is_stamped_by_the_callers_clock() {
     assert_eq!((events[0].op, events[1].op), (op, op));
     assert_eq!(events[0].what, What::Invoke(send("k0")));
 }
+
+#[test]
+fn the_life_of_nodes_and_faults_is_read_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let recorder = Recorder::create(&dir.path().join("h.jsonl")).unwrap();
+    recorder.boot("n0");
+    recorder.fault(
+        "N1",
+        &[(NODE, "n0"), (MAJORITY, KEPT)],
+        FaultResult::Skipped,
+    );
+    recorder.exit("n0", "signal 9", true);
+    recorder.heal();
+    let log = LogDump {
+        vote_term: 4,
+        voted_for: Some(2),
+        first: 10,
+        terms: vec![(1, 10), (3, 12)],
+        hashes: vec![u64::MAX, 8, 9],
+        unsure: vec!["k".to_owned()],
+        torn: 7,
+    };
+    recorder.dump("n0", log.clone());
+    let events = recorder.events().unwrap();
+    let node = "n0".to_owned();
+    assert_eq!(events[0].what, What::Boot { node: node.clone() });
+    assert!(matches!(
+        events[1].what,
+        What::Start {
+            result: FaultResult::Skipped,
+            ..
+        }
+    ));
+    assert_eq!(events[3].what, What::Heal);
+    assert_eq!(events[4].what, What::Dump { node, log });
+}
+
+#[test]
+fn a_start_without_a_result_is_an_installed_fault() {
+    let line = r#"{"t":1,"a":"nem","op":1,"ev":"start","fault":"x","args":{}}"#;
+    let event: Event = serde_json::from_str(line).unwrap();
+    let What::Start { result, .. } = event.what else {
+        panic!("{event:?}");
+    };
+    assert_eq!(result, FaultResult::Installed);
+}
+
+#[test]
+fn a_dump_tells_term_and_hash_of_the_entries_it_has() {
+    let log = LogDump {
+        first: 10,
+        terms: vec![(1, 10), (3, 12)],
+        hashes: vec![7, 8, 9],
+        ..LogDump::default()
+    };
+    assert_eq!(log.last(), Some(12));
+    assert_eq!(log.entry(11), Some((1, 8)));
+    assert_eq!(log.entry(12), Some((3, 9)));
+    assert_eq!(log.entry(9), None);
+    assert_eq!(log.entry(13), None);
+    assert_eq!(LogDump::default().last(), None);
+}
