@@ -7,9 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Stop;
-use super::coverage::{INDETERMINATE, INSTALLED, RESULT, SKIPPED};
 use crate::checker;
-use crate::history::{QUORUM_LOSS, Recorder};
+use crate::history::{FaultResult, QUORUM_LOSS, Recorder};
 use crate::rig::{Observer, Rig, RigError, Setup, Site};
 use crate::rng::Rng;
 use crate::workload::{Drainer, Produced, Producers, Readers, Reading};
@@ -148,24 +147,20 @@ impl Run {
     /// too short.
     pub fn fault(&self, name: &str, args: &[(&str, &str)]) -> u64 {
         let t = self.recorder.now();
-        self.fault_with(name, args, INSTALLED);
+        self.recorder.fault_start(name, args);
         t
     }
 
     /// Records that a fault could not be done.
     pub fn fault_skipped(&self, name: &str, why: &str) {
-        self.fault_with(name, &[("why", why)], SKIPPED);
+        self.recorder
+            .fault(name, &[("why", why)], FaultResult::Skipped);
     }
 
     /// Records that nobody knows whether a fault took hold; the run is invalid.
     pub fn fault_indeterminate(&self, name: &str, why: &str) {
-        self.fault_with(name, &[("why", why)], INDETERMINATE);
-    }
-
-    fn fault_with(&self, name: &str, args: &[(&str, &str)], result: &str) {
-        let mut args = args.to_vec();
-        args.push((RESULT, result));
-        self.recorder.fault_start(name, &args);
+        self.recorder
+            .fault(name, &[("why", why)], FaultResult::Indeterminate);
     }
 
     /// Records that a fault is over.

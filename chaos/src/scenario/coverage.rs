@@ -5,13 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Serialize;
 
 use crate::checker;
-use crate::history::{Event, QUORUM_LOSS, What};
-
-/// Argument of a fault's line that says what became of it.
-pub const RESULT: &str = "result";
-pub const INSTALLED: &str = "installed";
-pub const SKIPPED: &str = "skipped";
-pub const INDETERMINATE: &str = "indeterminate";
+use crate::history::{Event, FaultResult, QUORUM_LOSS, What};
 
 /// Counts of one run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -62,8 +56,8 @@ impl Coverage {
                         leaders.insert(term, node.as_str());
                     }
                 }
-                What::Start { fault, args } if fault != QUORUM_LOSS => {
-                    coverage.count_fault(fault, args.get(RESULT))
+                What::Start { fault, result, .. } if fault != QUORUM_LOSS => {
+                    coverage.count_fault(fault, *result)
                 }
                 _ => {}
             }
@@ -77,11 +71,11 @@ impl Coverage {
         coverage
     }
 
-    fn count_fault(&mut self, fault: &str, result: Option<&String>) {
-        match result.map(String::as_str) {
-            Some(SKIPPED) => self.faults_skipped += 1,
-            Some(INDETERMINATE) => self.faults_indeterminate += 1,
-            _ => *self.faults.entry(fault.to_owned()).or_default() += 1,
+    fn count_fault(&mut self, fault: &str, result: FaultResult) {
+        match result {
+            FaultResult::Skipped => self.faults_skipped += 1,
+            FaultResult::Indeterminate => self.faults_indeterminate += 1,
+            FaultResult::Installed => *self.faults.entry(fault.to_owned()).or_default() += 1,
         }
     }
 
@@ -180,10 +174,11 @@ mod tests {
         })
     }
 
-    fn fault(result: &str) -> Event {
+    fn fault(result: FaultResult) -> Event {
         event(What::Start {
             fault: "kill".to_owned(),
-            args: [(RESULT.to_owned(), result.to_owned())].into(),
+            args: BTreeMap::new(),
+            result,
         })
     }
 
@@ -195,9 +190,9 @@ mod tests {
             obs("n0", "leader", 2),
             obs("n1", "leader", 5),
             obs("n0", "follower", 5),
-            fault(INSTALLED),
-            fault(SKIPPED),
-            fault(INDETERMINATE),
+            fault(FaultResult::Installed),
+            fault(FaultResult::Skipped),
+            fault(FaultResult::Indeterminate),
         ];
         let report = checker::check(&events, &checker::Options::default());
         let coverage = Coverage::of(&events, &report);
