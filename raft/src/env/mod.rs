@@ -5,11 +5,13 @@
 
 #[cfg(any(test, feature = "testing"))]
 pub mod faulty;
+pub mod random;
 pub mod real;
 
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::BytesMut;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -57,6 +59,11 @@ pub trait Files: Send + Sync + 'static {
     fn lock(&self, path: &Path) -> io::Result<Box<dyn DirLock>>;
     /// Free bytes of the file system that holds `path`.
     fn free_bytes(&self, path: &Path) -> io::Result<u64>;
+    /// How long the log writer waits before each group of writes. Only asked in [`WriterMode::Task`], where
+    /// nothing else would take time.
+    fn write_time(&self) -> Duration {
+        Duration::ZERO
+    }
 }
 
 /// Monotonic and wall time. Safety rests on the monotonic clock only.
@@ -87,13 +94,26 @@ pub trait Net: Send + Sync + 'static {
     ) -> futures_util::future::BoxFuture<'a, io::Result<Box<dyn PeerStream>>>;
 }
 
-/// Where the log writer runs.
+/// Where the log writer runs, and everything else that waits for the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriterMode {
     /// A thread of its own (production).
     Thread,
     /// A task on the runtime that syncs inline (simulation: no threads, one order of events).
     Task,
+}
+
+impl WriterMode {
+    /// Runs what may wait for the disk: on a thread that may block, or in simulation as a task.
+    pub fn spawn_blocking<T: Send + 'static>(
+        self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> tokio::task::JoinHandle<T> {
+        match self {
+            WriterMode::Thread => tokio::task::spawn_blocking(work),
+            WriterMode::Task => tokio::spawn(async move { work() }),
+        }
+    }
 }
 
 /// The outside world of one node.

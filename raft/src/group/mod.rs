@@ -152,6 +152,7 @@ pub struct Group {
 
 struct Inner {
     config: GroupConfig,
+    env: Env,
     raft: RaftNode,
     log: Log,
     links: Links,
@@ -202,12 +203,29 @@ impl Group {
         make: impl FnOnce(LogReader) -> Result<M, String> + Send + 'static,
         service: Arc<dyn PeerService>,
     ) -> Result<Group, StartError> {
+        let on_fatal = death::end_process();
+        Group::start_over_with(config, env, make, service, on_fatal).await
+    }
+
+    /// As [`Group::start_over`], with something else to do when the node cannot go on.
+    pub async fn start_over_with<M: StateMachine>(
+        config: GroupConfig,
+        env: Env,
+        make: impl FnOnce(LogReader) -> Result<M, String> + Send + 'static,
+        service: Arc<dyn PeerService>,
+        on_fatal: OnFatal,
+    ) -> Result<Group, StartError> {
         let make: MakeMachine = Box::new(|log| Ok(Box::new(make(log)?)));
-        start::start(config, env, make, service, death::end_process()).await
+        start::start(config, env, make, service, on_fatal).await
     }
 
     pub fn node(&self) -> NodeId {
         self.inner.config.node
+    }
+
+    /// The outside world that this node was started in.
+    pub fn env(&self) -> &Env {
+        &self.inner.env
     }
 
     /// What this node knows about the group, now and on every change.

@@ -1,12 +1,12 @@
 //! Putting a node together.
 
 use std::collections::BTreeMap;
-use std::hash::{BuildHasher, Hasher};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use openraft::{Config, SnapshotPolicy};
+use rand::Rng;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -16,7 +16,7 @@ use super::gate::Disk;
 use super::inbound::{Ear, RaftInbound};
 use super::proposal::Budget;
 use super::{Group, GroupConfig, Inner, StartError, bootstrap, view};
-use crate::env::{Env, Files, WriterMode};
+use crate::env::{Env, Files, WriterMode, random};
 use crate::log::{Log, LogReader, OpenError, Options};
 use crate::peer::{self, Identity, Link, Links, Network};
 use crate::storage::{LogStore, Machine};
@@ -50,7 +50,7 @@ pub(super) async fn start(
     let core = |error: &dyn std::fmt::Display| StartError::Core(error.to_string());
     let machine = Machine::new(log.clone(), machine).map_err(|error| core(&error))?;
     let applied = machine.applied();
-    let us = identity(&config, &env);
+    let us = identity(&config);
     let links = links(&us, &env);
     let network = Network {
         links: links.clone(),
@@ -93,6 +93,7 @@ pub(super) async fn start(
     let inner = Inner {
         metrics: raft.metrics(),
         config,
+        env,
         raft,
         log,
         links,
@@ -209,14 +210,12 @@ async fn make_machine(
         .map_err(StartError::State)
 }
 
-fn identity(config: &GroupConfig, env: &Env) -> Identity {
-    // Any number that differs from the one of the run before.
-    let mut hasher = std::hash::RandomState::new().build_hasher();
-    hasher.write_i64(env.clock.wall_ms());
+fn identity(config: &GroupConfig) -> Identity {
     Identity {
         group: config.group.clone(),
         node: config.node,
-        incarnation: hasher.finish(),
+        // Any number that differs from the one of the run before.
+        incarnation: random::thread_rng().next_u64(),
         peers: config.peers.clone(),
     }
 }

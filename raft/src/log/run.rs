@@ -108,6 +108,10 @@ async fn task(shared: Arc<Shared>, mut writer: Writer, mut pace: Pace) {
             jobs = shared.queue.take(GROUP_BYTES);
         }
         let idle = quiet && jobs.is_empty();
+        let takes = shared.files.write_time();
+        if !jobs.is_empty() && !takes.is_zero() {
+            tokio::time::sleep(takes).await;
+        }
         let outcome = writer.process(jobs).and_then(|goes_on| {
             pace.tick(&mut writer, idle)?;
             Ok(goes_on)

@@ -53,7 +53,7 @@ impl openraft::RaftTypeConfig for TypeConfig {
         = openraft::impls::InlineBatch<T>
     where
         T: OptionalSend + 'static;
-    type AsyncRuntime = openraft::impls::TokioRuntime;
+    type AsyncRuntime = super::runtime::Runtime;
     type ErrorSource = openraft::impls::BoxedErrorSource;
 }
 

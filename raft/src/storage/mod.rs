@@ -6,6 +6,7 @@ pub(crate) mod entry;
 mod log_store;
 mod machine;
 mod reply;
+mod runtime;
 
 pub(crate) use log_store::LogStore;
 pub(crate) use machine::{AppliedAt, Machine, SnapshotData};
