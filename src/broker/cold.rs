@@ -4,6 +4,8 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use quorumlog_raft::env::WriterMode;
+
 /// Reads that wait for the disk at one time.
 const RUNNING_MAX: usize = 8;
 /// Reads that wait for their turn; further ones are refused.
@@ -58,7 +60,7 @@ impl ColdReads {
     /// which callers ask first; a job handed over is always run.
     ///
     /// [`check`]: ColdReads::check
-    pub fn run(&self, customer: Customer, job: impl FnOnce() + Send + 'static) {
+    pub fn run(&self, mode: WriterMode, customer: Customer, job: impl FnOnce() + Send + 'static) {
         let mut state = self.lock();
         let jobs = state.jobs.entry(customer).or_default();
         jobs.push_back(Box::new(job));
@@ -70,7 +72,7 @@ impl ColdReads {
             state.running += 1;
             drop(state);
             let worker = Worker(self.clone());
-            tokio::task::spawn_blocking(move || worker.work());
+            mode.spawn_blocking(move || worker.work());
         }
     }
 
@@ -118,7 +120,7 @@ mod tests {
         for _ in 0..RUNNING_MAX {
             let taken = taken.clone();
             let (gate, opened) = mpsc::channel();
-            cold.run(Customer::Node(9), move || {
+            cold.run(WriterMode::Thread, Customer::Node(9), move || {
                 taken.send(()).unwrap();
                 opened.recv().unwrap();
             });
@@ -137,7 +139,9 @@ mod tests {
         let (hog, other) = (Customer::Connection(1), Customer::Connection(2));
         for customer in [hog, hog, hog, hog, hog, hog, other, other, other] {
             let order = order.clone();
-            cold.run(customer, move || order.send(customer).unwrap());
+            cold.run(WriterMode::Thread, customer, move || {
+                order.send(customer).unwrap()
+            });
         }
         // One thread goes on alone: the order is then that of the turns.
         gates[0].send(()).unwrap();
@@ -157,7 +161,7 @@ mod tests {
         let gates = occupy(&cold).await;
         for n in 0..WAITING_MAX as u64 {
             assert_eq!(cold.check(), Ok(()));
-            cold.run(Customer::Connection(n), || {});
+            cold.run(WriterMode::Thread, Customer::Connection(n), || {});
         }
         assert_eq!(cold.check(), Err(TooManyReads));
         gates.iter().for_each(|gate| gate.send(()).unwrap());

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep};
 
-use super::{Broker, REPLY_WITHIN, wait_for_change, wall_ms};
+use super::{Broker, REPLY_WITHIN, wait_for_change};
 use crate::protocol::message::{NewRecord, Record, property, push_property, records};
 use crate::protocol::names::SCHEDULE_TOPIC;
 use crate::store::{ReadLimits, ReadOutcome, UnitOutcome, Wait};
@@ -75,13 +75,13 @@ async fn deliver_level(
     };
     let progress = broker.store.delay_progress(number).max(first);
     let delay_ms = broker.config.delay_levels[index].as_millis() as i64;
-    if !level.is_to_be_read(progress, end, wall_ms()) {
+    if !level.is_to_be_read(progress, end, broker.wall_ms()) {
         return Ok(());
     }
     let Some(found) = read(broker, queue, progress).await? else {
         return Ok(());
     };
-    let now_ms = wall_ms();
+    let now_ms = broker.wall_ms();
     let mut told = Vec::new();
     for record in records(&found) {
         let record = record.map_err(|error| error.to_string())?;
@@ -104,8 +104,9 @@ async fn deliver_level(
 }
 
 async fn read(broker: &Arc<Broker>, queue: i32, from: i64) -> Result<Option<Bytes>, String> {
+    let mode = broker.group.env().writer;
     let broker = broker.clone();
-    let read = tokio::task::spawn_blocking(move || {
+    let read = mode.spawn_blocking(move || {
         let limits = ReadLimits {
             messages_max: PIPELINE,
             bytes_max: READ_BYTES_MAX,
@@ -140,7 +141,7 @@ fn propose(broker: &Arc<Broker>, level: u32, record: &Record<'_>) -> Told {
         sys_flag: record.sys_flag(),
         born_ms: record.born_ms(),
         born_host: record.born_host(),
-        store_ms: wall_ms(),
+        store_ms: broker.wall_ms(),
         store_host: broker.address(),
         reconsume_times: record.reconsume_times(),
         prepared_transaction_offset: record.prepared_transaction_offset(),

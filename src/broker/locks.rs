@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::{Broker, Request, wall_ms};
+use super::{Broker, Request};
 use crate::protocol::body::{LockBatch, MessageQueue, locked_queues};
 use crate::protocol::codes::response;
 use crate::protocol::frame::Reply;
@@ -26,7 +26,7 @@ impl Broker {
             group: batch.consumer_group,
             client: batch.client_id,
             queues: queues.into_iter().collect(),
-            now_ms: wall_ms(),
+            now_ms: self.wall_ms(),
         };
         let broker = self.clone();
         tokio::spawn(async move {

@@ -28,7 +28,7 @@ mod topics;
 use std::net::SocketAddrV4;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use quorumlog_raft::{Group, NodeId, View};
 use tokio::sync::watch;
@@ -106,7 +106,7 @@ impl Broker {
             },
             holds,
             passing: forward::Passing::default(),
-            boot_ms: wall_ms(),
+            boot_ms: group.env().clock.wall_ms(),
             turns: AtomicU32::new(0),
             config,
             group,
@@ -129,6 +129,11 @@ impl Broker {
         self.config.group.node
     }
 
+    /// Milliseconds since the epoch by this node's clock. For messages' times only, never for safety.
+    fn wall_ms(&self) -> i64 {
+        self.group.env().clock.wall_ms()
+    }
+
     /// The next of `queues` queues, in turn.
     fn next_queue(&self, queues: u32) -> i32 {
         let turn = self.turns.fetch_add(1, Ordering::Relaxed);
@@ -143,13 +148,6 @@ async fn wait_for_change(view: &mut watch::Receiver<View>, limit: Duration) {
         // The group has ended: no change will come, and asking again at once would spin.
         sleep(limit).await;
     }
-}
-
-/// Milliseconds since the epoch by this machine's clock. For messages' times only, never for safety.
-pub(crate) fn wall_ms() -> i64 {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |since| since.as_millis() as i64)
 }
 
 #[cfg(test)]

@@ -317,7 +317,7 @@ impl Broker {
         answer: impl FnOnce(&Broker, &QueueRequest<'_>) -> Result<Reply, StoreError> + Send + 'static,
     ) {
         let broker = self.clone();
-        tokio::task::spawn_blocking(move || {
+        self.group.env().writer.spawn_blocking(move || {
             let opaque = request.frame.header.opaque;
             let reply = match QueueRequest::read(&request.frame.header.ext, group) {
                 Ok(asked) => answer(&broker, &asked)

@@ -181,17 +181,20 @@ impl Broker {
             return request.reply.send(busy(opaque, &error.to_string()));
         }
         let broker = self.clone();
-        self.holds.cold.run(customer(&request.origin), move || {
-            let outcome = broker.read(
-                &plan.topic,
-                plan.queue,
-                plan.from,
-                plan.limits,
-                &plan.filter,
-                Wait::Yes,
-            );
-            broker.after_first_read(request, plan, serving, outcome);
-        });
+        let mode = self.group.env().writer;
+        self.holds
+            .cold
+            .run(mode, customer(&request.origin), move || {
+                let outcome = broker.read(
+                    &plan.topic,
+                    plan.queue,
+                    plan.from,
+                    plan.limits,
+                    &plan.filter,
+                    Wait::Yes,
+                );
+                broker.after_first_read(request, plan, serving, outcome);
+            });
     }
 
     fn after_first_read(
@@ -283,7 +286,8 @@ impl Examine for Arc<Broker> {
             return held.reply.send(reply);
         }
         let broker = self.clone();
-        self.holds.cold.run(held.customer, move || {
+        let mode = self.group.env().writer;
+        self.holds.cold.run(mode, held.customer, move || {
             let outcome = broker.read_held(&held, Wait::Yes);
             let sure = || broker.standing() == Standing::Sure;
             match verdict(&held, outcome, why, sure) {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use quorumlog_raft::{ReplicaStatus, Role, Status};
 
-use super::{Broker, Request, wall_ms};
+use super::{Broker, Request};
 use crate::protocol::body::runtime_info;
 use crate::protocol::codes::response;
 use crate::protocol::frame::Reply;
@@ -31,7 +31,7 @@ impl Broker {
         let mut put = |name: &str, value: String| table.insert(name.to_string(), value);
         put("brokerVersionDesc", "V5_3_3".to_string());
         put("bootTimestamp", self.boot_ms.to_string());
-        put("runtime", since(wall_ms() - self.boot_ms));
+        put("runtime", since(self.wall_ms() - self.boot_ms));
         put("brokerActive", self.leads().to_string());
         put("quorumlogVersion", env!("CARGO_PKG_VERSION").to_string());
         for level in 1..=self.config.delay_levels.len() as u32 {

@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 
 use super::proposer::WriteError;
 use super::send_rules::{self as rules, Destination, QueueChoice, Refused};
-use super::{Broker, Origin, Request, wall_ms};
+use super::{Broker, Origin, Request};
 use crate::net::connection::ReplyTo;
 use crate::protocol::codes::response;
 use crate::protocol::frame::{Frame, Reply};
@@ -201,7 +201,7 @@ impl Broker {
         reply: ReplyTo,
     ) -> Result<(), (ReplyTo, Refused)> {
         let found = rules::scan(send.properties);
-        let store_ms = wall_ms();
+        let store_ms = self.wall_ms();
         let unique_key = match found.unique_key {
             Some(key) => key.to_string(),
             None => new_unique_key(self.address(), store_ms),
@@ -277,7 +277,7 @@ impl Broker {
             queue: target.queue,
             level: None,
         };
-        let store_ms = wall_ms();
+        let store_ms = self.wall_ms();
         let records = items.iter().map(|item| NewRecord {
             topic: destination.topic,
             queue_id: destination.queue,
@@ -401,7 +401,8 @@ impl Pending {
     /// A retry that is recognised may have asked for another queue than the send that landed: the reply tells
     /// where the message is, and only the message knows its queue. Rare, so it is read.
     fn answer_duplicate(mut self, queue_offset: i64, position: u64) {
-        tokio::task::spawn_blocking(move || {
+        let mode = self.broker.group.env().writer;
+        mode.spawn_blocking(move || {
             let store = &self.broker.store;
             if let Ok(Some(message)) = store.message_at(position, self.broker.address())
                 && let Ok(record) = Record::parse(&message)

@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use super::forward::failure;
 use super::proposer::WriteError;
 use super::send_rules::{self as rules, Destination, Refused};
-use super::{Broker, Request, wall_ms};
+use super::{Broker, Request};
 use crate::protocol::codes::response;
 use crate::protocol::frame::Reply;
 use crate::protocol::message::{
@@ -77,7 +77,7 @@ impl Broker {
 
     async fn look_up(self: &Arc<Self>, offset: i64) -> Result<Bytes, Refused> {
         let broker = self.clone();
-        let read = tokio::task::spawn_blocking(move || {
+        let read = self.group.env().writer.spawn_blocking(move || {
             let position = u64::try_from(offset).ok()?;
             Some(broker.store.message_at(position, broker.address()))
         });
@@ -129,7 +129,7 @@ impl Broker {
             sys_flag: record.sys_flag(),
             born_ms: record.born_ms(),
             born_host: record.born_host(),
-            store_ms: wall_ms(),
+            store_ms: self.wall_ms(),
             store_host: self.address(),
             reconsume_times: record.reconsume_times().saturating_add(1),
             prepared_transaction_offset: 0,
