@@ -1,16 +1,15 @@
 //! One connection with many requests in flight: a reader task hands replies to whoever waits for their
 //! opaque, a writer task keeps frames whole when a waiting caller gives up. Knows no request code.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 
@@ -55,15 +54,16 @@ pub struct Connection {
 #[derive(Default)]
 struct Shared {
     next_opaque: AtomicI32,
-    /// `None` once the connection is closed: nobody may begin to wait then.
+    /// `None` once the connection is closed: nobody may begin to wait then. In the order of the requests, so
+    /// that those who wait are told in it, too.
     waiting: Mutex<Waiting>,
 }
 
-struct Waiting(Option<HashMap<i32, oneshot::Sender<Frame>>>);
+struct Waiting(Option<BTreeMap<i32, oneshot::Sender<Frame>>>);
 
 impl Default for Waiting {
     fn default() -> Self {
-        Waiting(Some(HashMap::new()))
+        Waiting(Some(BTreeMap::new()))
     }
 }
 
@@ -88,6 +88,17 @@ impl Connection {
             .local_addr()
             .map_err(|error| failed(error.to_string()))?;
         let (read, write) = stream.into_split();
+        Ok(Connection::over(read, write, (local, to), timeout))
+    }
+
+    /// A connection over halves that are open already, between the addresses `(local, to)`. Each request
+    /// waits for its answer for `timeout`.
+    pub fn over(
+        read: impl AsyncRead + Send + Unpin + 'static,
+        write: impl AsyncWrite + Send + Unpin + 'static,
+        (local, to): (SocketAddr, SocketAddr),
+        timeout: Duration,
+    ) -> Connection {
         let shared = Arc::new(Shared::default());
         let (outgoing, frames) = mpsc::channel(QUEUED_FRAMES_MAX);
         let (pushed, incoming) = mpsc::channel(QUEUED_FRAMES_MAX);
@@ -96,7 +107,7 @@ impl Connection {
             tokio::spawn(read_all(read, Arc::clone(&shared), pushed, closing)),
             tokio::spawn(write_all(write, frames)),
         ];
-        Ok(Connection {
+        Connection {
             to,
             local,
             shared,
@@ -106,7 +117,7 @@ impl Connection {
             tasks,
             timeout,
             kind: HeaderKind::Json,
-        })
+        }
     }
 
     /// Writes headers in `kind` from now on.
@@ -230,7 +241,7 @@ pub(super) fn success(frame: Frame) -> Result<Frame, WireError> {
 }
 
 async fn read_all(
-    mut from: OwnedReadHalf,
+    mut from: impl AsyncRead + Unpin,
     shared: Arc<Shared>,
     pushed: mpsc::Sender<Frame>,
     closing: watch::Sender<Option<String>>,
@@ -269,7 +280,7 @@ async fn read_all(
     shared.waiting().0 = None;
 }
 
-async fn write_all(mut to: OwnedWriteHalf, mut frames: mpsc::Receiver<Bytes>) {
+async fn write_all(mut to: impl AsyncWrite + Unpin, mut frames: mpsc::Receiver<Bytes>) {
     while let Some(frame) = frames.recv().await {
         if to.write_all(&frame).await.is_err() {
             return;
