@@ -63,6 +63,7 @@ impl Node {
             timers: Timers::default(),
             disk_reserve: 0,
             cache_bytes: 1 << 20,
+            accept_empty: false,
         };
         let env = Env::real();
         let options = StoreOptions {

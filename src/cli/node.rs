@@ -17,8 +17,8 @@ use crate::store::{Machine, Store, StoreOptions};
 const CACHE_BYTES: usize = 16 * 1024 * 1024;
 
 /// Starts the group and the broker over it. The broker answers its peers from then on; its doors are the
-/// caller's.
-pub(super) async fn start(config: Config) -> Result<Arc<Broker>, CliError> {
+/// caller's. `accept_empty`: see [`GroupConfig::accept_empty`].
+pub(super) async fn start(config: Config, accept_empty: bool) -> Result<Arc<Broker>, CliError> {
     let env = Env::real();
     let holds = Arc::new(Holds::default());
     let slot = ServiceSlot::default();
@@ -37,7 +37,7 @@ pub(super) async fn start(config: Config) -> Result<Arc<Broker>, CliError> {
         Ok(machine)
     };
     let service = Arc::new(slot.clone());
-    let group = Group::start_over(group_config(&config), env, open, service)
+    let group = Group::start_over(group_config(&config, accept_empty), env, open, service)
         .await
         .map_err(|e| CliError::new(e.to_string()))?;
     let store = store
@@ -48,7 +48,7 @@ pub(super) async fn start(config: Config) -> Result<Arc<Broker>, CliError> {
     Ok(broker)
 }
 
-fn group_config(config: &Config) -> GroupConfig {
+fn group_config(config: &Config, accept_empty: bool) -> GroupConfig {
     GroupConfig {
         group: config.group.name.clone(),
         node: config.group.node,
@@ -69,5 +69,6 @@ fn group_config(config: &Config) -> GroupConfig {
         },
         disk_reserve: config.disk_reserve,
         cache_bytes: CACHE_BYTES,
+        accept_empty,
     }
 }

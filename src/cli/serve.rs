@@ -20,6 +20,10 @@ pub(super) struct ServeArgs {
     /// RocketMQ configuration file (key=value); conf/broker-n0.conf is one of a group
     #[arg(short = 'c', long = "config", value_name = "FILE")]
     config: PathBuf,
+    /// Take this node's empty directory as missing nothing: let it vote and found the group at once, although
+    /// another node does not answer. Messages that only the emptied or silent nodes held are lost
+    #[arg(long)]
+    accept_empty: bool,
     /// Stop when standard input ends: a node must not outlive the program that started it
     #[arg(long, hide = true)]
     with_parent: bool,
@@ -42,7 +46,7 @@ pub(super) fn run(args: &ServeArgs) -> CliResult {
         .enable_all()
         .build()
         .map_err(|e| CliError::new(format!("the runtime cannot be started: {e}")))?;
-    let outcome = runtime.block_on(serve(config, args.with_parent));
+    let outcome = runtime.block_on(serve(config, args));
     // Nothing that still runs may keep the process from ending.
     runtime.shutdown_timeout(Duration::from_millis(200));
     outcome
@@ -55,11 +59,11 @@ fn workers() -> usize {
     (cores / 2).max(1)
 }
 
-async fn serve(config: Config, with_parent: bool) -> CliResult {
-    let mut stop = Stop::new(with_parent)?;
+async fn serve(config: Config, args: &ServeArgs) -> CliResult {
+    let mut stop = Stop::new(args.with_parent)?;
     let doors = bind(&config).await?;
     let line = serving_line(&config);
-    let broker = super::node::start(config).await?;
+    let broker = super::node::start(config, args.accept_empty).await?;
     for (listener, door) in doors {
         tokio::spawn(server::serve(listener, door, Arc::clone(&broker)));
     }

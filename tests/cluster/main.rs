@@ -5,6 +5,7 @@
 mod common;
 
 mod bad_input;
+mod emptied;
 mod failover;
 mod followers;
 mod groups;

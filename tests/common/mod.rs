@@ -291,6 +291,11 @@ impl Cluster {
         }
     }
 
+    /// Does any running node say now that it leads?
+    pub async fn anyone_leads(&self) -> bool {
+        newest_leader(&self.views().await).is_some()
+    }
+
     /// Running nodes that do not lead.
     pub async fn followers(&self) -> Vec<usize> {
         let leader = self.leader().await;

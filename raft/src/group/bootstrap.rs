@@ -1,13 +1,16 @@
 //! The first start of a group, and the check that configuration and stored membership agree.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use openraft::errors::{InitializeError, RaftError};
 use tokio::sync::watch;
-use tokio::time::timeout;
+use tokio::time::sleep;
 
+use super::GroupConfig;
 use super::RaftNode;
+use super::newcomer::Newcomer;
 use super::view::Heard;
 use crate::types::{NodeId, Peer};
 
@@ -18,24 +21,40 @@ const ELDER_WAIT: Duration = Duration::from_millis(700);
 /// Founds the group, unless this node has a log already or a leader is there. Every node may do this at the
 /// same time: all write the same first entry, and an election decides. A node that is filled by a leader
 /// must not: it takes the entry the group was founded with, which may name other addresses.
-pub(crate) async fn found(
+///
+/// By itself a node does so only when all nodes have found out that none of them has data. With an operator's
+/// word for it, it waits for a leader of old a while.
+pub(super) async fn found(
     raft: RaftNode,
-    node: NodeId,
-    peers: BTreeMap<NodeId, String>,
+    config: GroupConfig,
+    newcomer: Arc<Newcomer>,
     mut heard: watch::Receiver<Option<Heard>>,
 ) {
+    let GroupConfig { node, peers, .. } = config;
     match raft.is_initialized().await {
         Ok(true) => return compare(&raft, &peers),
         Ok(false) => {}
         // The core is gone, which is noticed elsewhere.
         Err(_) => return,
     }
-    if peers.len() > 1 {
-        let elder = timeout(ELDER_WAIT, heard.wait_for(Option::is_some)).await;
-        if elder.is_ok() {
+    let leader_speaks = heard.wait_for(Option::is_some);
+    let nobody_speaks = async {
+        match (config.accept_empty, peers.len()) {
+            (_, 1) => {}
+            (true, _) => sleep(ELDER_WAIT).await,
+            (false, _) => {
+                newcomer.filled().await;
+                newcomer.all_filled().await;
+            }
+        }
+    };
+    tokio::select! {
+        biased;
+        _ = leader_speaks => {
             tracing::info!(node, "empty node, filled by the leader of its group");
             return;
         }
+        () = nobody_speaks => {}
     }
     let members: BTreeMap<NodeId, Peer> = peers
         .into_iter()

@@ -1,12 +1,13 @@
 //! Requests of other nodes, handed to this node's Raft core and service.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
+use futures_util::stream;
 use futures_util::stream::BoxStream;
 use openraft::raft::{
     AppendEntriesRequest, AppendEntriesResponse, StreamAppendResult, TransferLeaderRequest,
@@ -16,8 +17,10 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
 use super::RaftNode;
+use super::newcomer::Newcomer;
 use super::view::Heard;
-use crate::peer::Inbound;
+use crate::log::Log;
+use crate::peer::{Inbound, Standing};
 use crate::storage::entry::TypeConfig;
 use crate::types::{NodeId, PeerService, Role, View};
 
@@ -31,6 +34,10 @@ pub(crate) struct RaftInbound {
     pub service: Arc<dyn PeerService>,
     pub ear: Arc<Ear>,
     pub view: watch::Receiver<View>,
+    pub newcomer: Arc<Newcomer>,
+    pub log: Log,
+    /// Of this process.
+    pub incarnation: u64,
     /// How long a leader's silence is respected.
     pub lease: Duration,
 }
@@ -131,6 +138,28 @@ fn append_result(
     }
 }
 
+/// The requests before the first that `check` turns away, and the text for that one, which comes when all
+/// requests before it have been answered.
+fn admit<R: Send + 'static, T: Send + 'static>(
+    requests: BoxStream<'static, R>,
+    check: impl Fn(&R) -> Result<(), String> + Send + 'static,
+) -> (BoxStream<'static, R>, BoxStream<'static, Result<T, String>>) {
+    let why = Arc::new(Mutex::new(None));
+    let said = why.clone();
+    let admitted = requests.take_while(move |request| {
+        let admitted = check(request);
+        let goes_on = admitted.is_ok();
+        *said.lock().unwrap_or_else(PoisonError::into_inner) = admitted.err();
+        std::future::ready(goes_on)
+    });
+    let turned_away = stream::once(async move {
+        let mut why = why.lock().unwrap_or_else(PoisonError::into_inner);
+        why.take().map(Err)
+    });
+    let turned_away = turned_away.filter_map(std::future::ready);
+    (admitted.boxed(), turned_away.boxed())
+}
+
 /// What a request covers.
 struct Range {
     previous: Option<crate::storage::entry::RaftLogId>,
@@ -146,6 +175,9 @@ impl Inbound for RaftInbound {
         if !request.leadership_transfer && self.ear.bound_by_before(self.lease) {
             return Box::pin(async { Err(BOUND.to_string()) });
         }
+        if let Err(why) = self.newcomer.check_vote(&request) {
+            return Box::pin(async { Err(why) });
+        }
         let raft = self.raft.clone();
         Box::pin(async move { raft.vote(request).await.map_err(|error| error.to_string()) })
     }
@@ -156,6 +188,9 @@ impl Inbound for RaftInbound {
     ) -> BoxFuture<'static, Result<VoteResponse<TypeConfig>, String>> {
         if self.ear.bound_by_before(self.lease) {
             return Box::pin(async { Err(BOUND.to_string()) });
+        }
+        if let Err(why) = self.newcomer.check_vote(&request) {
+            return Box::pin(async { Err(why) });
         }
         let raft = self.raft.clone();
         Box::pin(async move {
@@ -169,6 +204,9 @@ impl Inbound for RaftInbound {
         &self,
         request: AppendEntriesRequest<TypeConfig>,
     ) -> BoxFuture<'static, Result<StreamAppendResult<TypeConfig>, String>> {
+        if let Err(why) = self.newcomer.check_append(&request) {
+            return Box::pin(async { Err(why) });
+        }
         self.ear.hear(&request);
         let raft = self.raft.clone();
         let range = Range {
@@ -192,11 +230,16 @@ impl Inbound for RaftInbound {
         &self,
         requests: BoxStream<'static, AppendEntriesRequest<TypeConfig>>,
     ) -> BoxStream<'static, Result<StreamAppendResult<TypeConfig>, String>> {
-        let ear = self.ear.clone();
-        let requests = requests.inspect(move |request| ear.hear(request));
+        let (ear, newcomer) = (self.ear.clone(), self.newcomer.clone());
+        let (admitted, turned_away) = admit(requests, move |request| {
+            newcomer.check_append(request)?;
+            ear.hear(request);
+            Ok(())
+        });
         self.raft
-            .stream_append(requests)
+            .stream_append(admitted)
             .map(|answer| answer.map_err(|error| error.to_string()))
+            .chain(turned_away)
             .boxed()
     }
 
@@ -204,6 +247,11 @@ impl Inbound for RaftInbound {
         &self,
         request: TransferLeaderRequest<TypeConfig>,
     ) -> BoxFuture<'static, Result<TransferLeaderResponse<TypeConfig>, String>> {
+        if !self.newcomer.is_filled() {
+            return Box::pin(async {
+                Err("emptied and not filled since: cannot lead".to_string())
+            });
+        }
         let raft = self.raft.clone();
         Box::pin(async move {
             raft.handle_transfer_leader(request)
@@ -212,13 +260,33 @@ impl Inbound for RaftInbound {
         })
     }
 
+    fn standing(&self) -> Standing {
+        let leads = {
+            let view = self.view.borrow();
+            (view.role == Role::Leader).then_some(view.term)
+        };
+        Standing {
+            incarnation: self.incarnation,
+            unfilled: self.log.unfilled(),
+            voted: self
+                .log
+                .vote()
+                .filter(|vote| vote.term > 0)
+                .map(|vote| (vote.term, vote.voted_for)),
+            last: self.log.appended(),
+            leads,
+        }
+    }
+
     fn call(&self, from: NodeId, request: Bytes) -> BoxFuture<'static, Bytes> {
         self.service.call(from, request)
     }
 
     fn lost(&self, from: NodeId) {
         let after = campaign_after(&self.view.borrow(), from, self.lease);
-        let Some(after) = after else { return };
+        let Some(after) = after.filter(|_| self.newcomer.is_filled()) else {
+            return;
+        };
         if self.ear.campaigning.swap(true, Ordering::AcqRel) {
             return;
         }

@@ -3,10 +3,12 @@
 //! The only door of this crate for the broker. Leaves files to `log`, connections to `peer`.
 
 mod bootstrap;
+mod consent;
 mod death;
 mod forgotten;
 mod gate;
 mod inbound;
+mod newcomer;
 mod proposal;
 mod start;
 mod status;
@@ -87,6 +89,10 @@ pub struct GroupConfig {
     pub disk_reserve: u64,
     /// Bytes of recent entries kept in memory for replication.
     pub cache_bytes: usize,
+    /// An operator's word that an empty directory is missing nothing: neither this node nor any node that does
+    /// not answer has confirmed anything that is not on the others. Without it, a node whose directory was
+    /// made empty does nothing by itself until all others have answered.
+    pub accept_empty: bool,
 }
 
 /// Why a node could not start. The text names the file or address, and what to do.

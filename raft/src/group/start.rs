@@ -14,6 +14,7 @@ use super::death::{self, OnFatal};
 use super::forgotten::forgotten;
 use super::gate::Disk;
 use super::inbound::{Ear, RaftInbound};
+use super::newcomer::Newcomer;
 use super::proposal::Budget;
 use super::{Group, GroupConfig, Inner, StartError, bootstrap, view};
 use crate::env::{Env, Files, WriterMode, random};
@@ -41,6 +42,7 @@ pub(super) async fn start(
     let raft_config = raft_config(&config)?;
     let log = open_log(&config, &env).await?;
     check_vote(&config, &log)?;
+    take_at_its_word(&config, &log).await?;
     let machine = make_machine(make, log.reader(), &env).await?;
     let listener = env.net.listen(&config.listen).await;
     let listener = listener.map_err(|source| StartError::Listen {
@@ -52,6 +54,7 @@ pub(super) async fn start(
     let applied = machine.applied();
     let us = identity(&config);
     let links = links(&us, &env);
+    let newcomer = Arc::new(Newcomer::new(config.node, log.clone(), links.clone()));
     let network = Network {
         links: links.clone(),
     };
@@ -70,6 +73,9 @@ pub(super) async fn start(
         service: service.clone(),
         ear: Arc::new(Ear::new(heard)),
         view: view_of.clone(),
+        newcomer: newcomer.clone(),
+        log: log.clone(),
+        incarnation: us.incarnation,
         lease: config.timers.election_max,
     });
     let mut tasks = JoinSet::new();
@@ -80,14 +86,16 @@ pub(super) async fn start(
         heard_by.clone(),
         view,
     ));
+    let asking = newcomer.clone();
+    tasks.spawn(async move { asking.run().await });
     tasks.spawn(bootstrap::found(
         raft.clone(),
-        config.node,
-        config.peers.clone(),
+        config.clone(),
+        newcomer.clone(),
         heard_by,
     ));
     tasks.spawn(watch_disk(env.clone(), config.clone(), disk));
-    tasks.spawn(campaign(raft.clone(), config.timers.election_max));
+    tasks.spawn(campaign(raft.clone(), newcomer, config.timers.election_max));
     let dying = death::wait(raft.clone(), log.fatal());
     tasks.spawn(end_with(dying, stopping.clone(), on_fatal));
     let inner = Inner {
@@ -124,9 +132,11 @@ fn check(config: &GroupConfig) -> Result<(), StartError> {
     Ok(())
 }
 
-/// Lets this node campaign once no leader can have a lease that rests on an answer of the process before.
-async fn campaign(raft: super::RaftNode, lease: Duration) {
+/// Lets this node campaign once no leader can have a lease that rests on an answer of the process before, and
+/// nothing that it promised is missing.
+async fn campaign(raft: super::RaftNode, newcomer: Arc<Newcomer>, lease: Duration) {
     tokio::time::sleep(lease).await;
+    newcomer.filled().await;
     raft.runtime_config().elect(true);
 }
 
@@ -178,6 +188,22 @@ fn check_vote(config: &GroupConfig, log: &Log) -> Result<(), StartError> {
             Err(OpenError::Vote { path, what }.into())
         }
     }
+}
+
+/// A node that is alone has nobody to ask: an empty directory of its own is all there is.
+async fn take_at_its_word(config: &GroupConfig, log: &Log) -> Result<(), StartError> {
+    if !log.unfilled() || !(config.accept_empty || config.peers.len() == 1) {
+        return Ok(());
+    }
+    if config.peers.len() > 1 {
+        tracing::warn!(
+            node = config.node,
+            "--accept-empty: this node's emptied directory is taken as missing nothing"
+        );
+    }
+    let path = config.dir.clone();
+    let io = |source| StartError::Log(OpenError::Io { path, source });
+    log.set_filled().await.map_err(io)
 }
 
 async fn open_log(config: &GroupConfig, env: &Env) -> Result<Log, StartError> {

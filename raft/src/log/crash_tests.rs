@@ -278,6 +278,29 @@ async fn survives(seed: u64, rounds: Vec<(Vec<Step>, u64)>) {
     }
 }
 
+#[tokio::test]
+async fn a_new_directory_counts_as_unfilled_wherever_its_first_start_is_cut_off() {
+    for power in 0..60 {
+        let files = FaultyFiles::new(power);
+        files.cut_after(power);
+        let begun = open(&files, SEGMENT);
+        let opened = begun.is_ok();
+        let filled = match &begun {
+            Ok(log) => log.set_filled().await.is_ok(),
+            Err(_) => false,
+        };
+        drop(begun);
+        files.power_cycle();
+        let log = open(&files, SEGMENT).expect("opens");
+        if filled {
+            assert!(!log.unfilled(), "filled, and forgotten after {power}");
+        }
+        if !opened {
+            assert!(log.unfilled(), "looks filled after a cut at {power}");
+        }
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
 

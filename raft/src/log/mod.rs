@@ -1,11 +1,12 @@
 //! The log on this node's disk: segment files, the log writer, the vote file, recovery, positioned reads.
 //!
-//! Owns every byte below the data directory's `log/`, `vote`, `node.id` and `LOCK`. Knows nothing of peers
+//! Owns every byte below the data directory's `log/`, `vote`, `node.id`, `unfilled` and `LOCK`. Knows nothing of peers
 //! or of openraft.
 
 mod cache;
 pub(crate) mod codec;
 mod entries;
+mod fill;
 mod identity;
 pub mod inspect;
 mod open;
@@ -36,6 +37,7 @@ mod thread_tests;
 use std::io;
 use std::ops::Range;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -58,6 +60,7 @@ const LOCK: &str = "LOCK";
 const LOG: &str = "log";
 const NODE_ID: &str = "node.id";
 const PURGED: &str = "purged";
+const UNFILLED: &str = "unfilled";
 const VOTE: &str = "vote";
 /// Most bytes of entries in a segment: offsets within one are 32 bits.
 const MAX_SEGMENT: u64 = 2 << 30;
@@ -160,6 +163,8 @@ pub(crate) struct Shared {
     writer: WriterMode,
     state: Mutex<State>,
     queue: Queue,
+    /// The directory was made empty, and what the node promised from an earlier one may be missing.
+    unfilled: AtomicBool,
     fatal: watch::Sender<Option<String>>,
 }
 
@@ -221,6 +226,27 @@ impl Log {
     /// Up to where the log's beginning was given up.
     pub fn purged(&self) -> Option<EntryId> {
         lock(&self.shared.state).purged.map(|purged| purged.id)
+    }
+
+    /// Whether the directory was made empty and has not been filled since: what the node promised from an
+    /// earlier one, votes and entries, may be missing.
+    pub fn unfilled(&self) -> bool {
+        self.shared.unfilled.load(Ordering::Acquire)
+    }
+
+    /// Records that nothing is missing any more. Durable when this returns.
+    pub async fn set_filled(&self) -> io::Result<()> {
+        if !self.unfilled() {
+            return Ok(());
+        }
+        let shared = self.shared.clone();
+        self.blocking(move || {
+            let path = shared.options.dir.join(UNFILLED);
+            fill::remove(shared.files.as_ref(), &path)?;
+            shared.unfilled.store(false, Ordering::Release);
+            Ok(())
+        })
+        .await
     }
 
     /// Position after the last appended entry.

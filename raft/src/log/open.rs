@@ -3,12 +3,14 @@
 
 use std::collections::VecDeque;
 use std::path::Path;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
 use tokio::sync::watch;
 
 use super::cache::Cache;
 use super::codec::group_tag;
+use super::fill;
 use super::identity::{self, Identity};
 use super::purged::{Purged, PurgedFile};
 use super::queue::Queue;
@@ -18,7 +20,9 @@ use super::state::State;
 use super::table::Table;
 use super::vote::{Vote, VoteFile};
 use super::writer::{Start, Writer, cut};
-use super::{LOCK, LOG, Log, MAX_SEGMENT, NODE_ID, OpenError, Options, PURGED, Shared, VOTE, run};
+use super::{
+    LOCK, LOG, Log, MAX_SEGMENT, NODE_ID, OpenError, Options, PURGED, Shared, UNFILLED, VOTE, run,
+};
 use crate::env::{DirLock, Env, Files, LogFile};
 use crate::types::EntryId;
 
@@ -49,6 +53,7 @@ pub(crate) fn open(mut options: Options, env: &Env) -> Result<Log, OpenError> {
         .map_err(|source| OpenError::io(&log_dir, source))?;
     let lock = take_lock(files, &options.dir)?;
     let (vote_file, vote) = claim(files, &options)?;
+    let unfilled = fill::stands(files, &options.dir.join(UNFILLED))?;
     let purged_path = options.dir.join(PURGED);
     let (purged_file, purged) = PurgedFile::open(files, &purged_path)?;
     let group = group_tag(&options.group);
@@ -75,6 +80,7 @@ pub(crate) fn open(mut options: Options, env: &Env) -> Result<Log, OpenError> {
         writer: env.writer,
         state: Mutex::new(state),
         queue: Queue::default(),
+        unfilled: AtomicBool::new(unfilled),
         fatal,
     });
     let io = |source| OpenError::io(&log_dir, source);
@@ -129,6 +135,7 @@ fn claim(files: &dyn Files, options: &Options) -> Result<(VoteFile, Option<Vote>
             "an unknown node (there is a vote, but no {NODE_ID})"
         )));
     }
+    fill::make(files, &options.dir.join(UNFILLED))?;
     let file = VoteFile::create(files, &vote_path)?;
     files
         .sync_dir(&options.dir)

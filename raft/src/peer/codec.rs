@@ -15,6 +15,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::frame::FirstBytes;
+use super::standing::Standing;
 use crate::storage::entry::{
     LogEntry, Payload, RaftVote as Vote, TypeConfig, entry_id, members, membership, raft_log_id,
 };
@@ -447,6 +448,14 @@ pub(crate) fn decode_transfer_answer(
             })
         }
     })
+}
+
+pub(crate) fn encode_standing(standing: &Standing) -> Vec<u8> {
+    encode(standing)
+}
+
+pub(crate) fn decode_standing(payload: &[u8]) -> Result<Standing, CodecError> {
+    decode("a standing", payload)
 }
 
 #[cfg(test)]

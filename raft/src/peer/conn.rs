@@ -236,6 +236,7 @@ async fn read_answers(
             | Kind::PreVoteAnswer
             | Kind::AppendAnswer
             | Kind::TransferAnswer
+            | Kind::StandingAnswer
             | Kind::CallAnswer
             | Kind::Refused
             | Kind::Failed => {

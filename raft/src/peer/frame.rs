@@ -45,6 +45,8 @@ pub(crate) enum Kind {
     AppendAnswer = 22,
     Transfer = 23,
     TransferAnswer = 24,
+    Standing = 25,
+    StandingAnswer = 26,
     Call = 32,
     CallAnswer = 33,
     /// The request was understood but not carried out; nothing happened. The payload says why.
@@ -54,7 +56,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    const ALL: [Kind; 18] = [
+    const ALL: [Kind; 20] = [
         Kind::Hello,
         Kind::Welcome,
         Kind::Reject,
@@ -69,6 +71,8 @@ impl Kind {
         Kind::AppendAnswer,
         Kind::Transfer,
         Kind::TransferAnswer,
+        Kind::Standing,
+        Kind::StandingAnswer,
         Kind::Call,
         Kind::CallAnswer,
         Kind::Refused,

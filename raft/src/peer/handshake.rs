@@ -19,7 +19,7 @@ use crate::types::NodeId;
 /// Both sides have this long for the whole handshake.
 pub(crate) const HANDSHAKE_BOUND: Duration = Duration::from_secs(2);
 /// Version of everything after the handshake. Nodes of different versions do not talk.
-pub(crate) const FORMAT_VERSION: u16 = 1;
+pub(crate) const FORMAT_VERSION: u16 = 2;
 const MAGIC: [u8; 8] = *b"qlogpeer";
 const MAX_REASON_BYTES: usize = 512;
 

@@ -8,6 +8,7 @@ use openraft::raft::{
     VoteRequest, VoteResponse,
 };
 
+use super::standing::Standing;
 use crate::storage::entry::TypeConfig;
 use crate::types::NodeId;
 
@@ -39,6 +40,9 @@ pub(crate) trait Inbound: Send + Sync + 'static {
         &self,
         request: TransferLeaderRequest<TypeConfig>,
     ) -> BoxFuture<'static, Result<TransferLeaderResponse<TypeConfig>, String>>;
+
+    /// How this node stands now.
+    fn standing(&self) -> Standing;
 
     fn call(&self, from: NodeId, request: Bytes) -> BoxFuture<'static, Bytes>;
 

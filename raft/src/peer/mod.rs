@@ -4,7 +4,8 @@
 //! connection. Frames are checked, requests are matched by id, and nothing waits without a bound.
 //!
 //! `frame` bytes, `codec` payloads, `handshake` who is there, `writer` lanes; `conn`, `link`, `append_stream`
-//! and `network` ask, `listener` and `session` answer through `inbound`.
+//! and `network` ask, `listener` and `session` answer through `inbound`;
+//! `standing` what a node says of itself.
 
 mod append_stream;
 mod codec;
@@ -16,6 +17,7 @@ mod link;
 mod listener;
 mod network;
 mod session;
+mod standing;
 mod writer;
 
 pub(crate) use conn::RequestError;
@@ -24,6 +26,7 @@ pub(crate) use inbound::Inbound;
 pub(crate) use link::Link;
 pub(crate) use listener::serve;
 pub(crate) use network::{Links, Network};
+pub(crate) use standing::Standing;
 
 #[cfg(test)]
 mod tests;

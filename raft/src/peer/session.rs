@@ -164,6 +164,12 @@ impl Session {
                     Ok(codec::encode_transfer_answer(&transfer.await?))
                 })?;
             }
+            Kind::Standing => {
+                let standing = self.inbound.standing();
+                self.answer(id, Kind::StandingAnswer, async move {
+                    Ok(codec::encode_standing(&standing))
+                })?;
+            }
             Kind::StreamAppend => {
                 let (request, stream) = codec::decode_append(&payload, self.from)?;
                 self.feed(stream, id, request)?;

@@ -135,6 +135,16 @@ impl Inbound for Shared {
         Box::pin(async { Err("not here".into()) })
     }
 
+    fn standing(&self) -> Standing {
+        Standing {
+            incarnation: 4,
+            unfilled: true,
+            voted: Some((3, 1)),
+            last: None,
+            leads: None,
+        }
+    }
+
     fn call(&self, _from: NodeId, request: Bytes) -> BoxFuture<'static, Bytes> {
         Box::pin(async move { request })
     }
@@ -203,6 +213,13 @@ fn request(index: u64, bytes: usize) -> AppendEntriesRequest<TypeConfig> {
 
 fn option() -> RPCOption {
     RPCOption::new(Duration::from_millis(50))
+}
+
+#[tokio::test]
+async fn a_node_says_how_it_stands() {
+    let pair = pair().await;
+    let asked = pair.network.links[&2].standing(Duration::from_secs(20));
+    assert_eq!(asked.await, Some(Shared(pair.made.clone()).standing()));
 }
 
 async fn until(condition: impl Fn() -> bool) {

@@ -121,6 +121,7 @@ pub fn config(
         timers: Timers::default(),
         disk_reserve: 0,
         cache_bytes: 8 << 20,
+        accept_empty: false,
     }
 }
 

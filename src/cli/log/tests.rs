@@ -27,7 +27,7 @@ fn topic(name: &str) -> TopicConfig {
 /// A directory with a topic and two messages in its log.
 async fn written_log(dir: &Path) {
     let text = format!("brokerIP1=127.0.0.1\nstorePathRootDir={}\n", dir.display());
-    let broker = node::start(Config::parse(&text, "test").unwrap())
+    let broker = node::start(Config::parse(&text, "test").unwrap(), false)
         .await
         .unwrap();
     let mut view = broker.group.view();
