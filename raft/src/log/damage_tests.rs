@@ -2,6 +2,7 @@
 
 use super::testing::*;
 use super::{OpenError, ReadError};
+use crate::env::Files;
 use crate::env::faulty::FaultyFiles;
 
 const BIG: u64 = 8192;
@@ -283,4 +284,46 @@ async fn an_inspection_names_damage_and_tells_a_torn_tail_from_it() {
     assert_eq!((entries, report.sound()), (5, true));
     assert_eq!(report.findings.len(), 1);
     assert_eq!(report.findings[0].index, Some(5));
+}
+
+fn segments(files: &FaultyFiles) -> Vec<String> {
+    let names = files.list(&std::path::Path::new(DIR).join("log"));
+    let names = names.expect("a directory").into_iter();
+    names.filter(|name| name.ends_with(".seg")).collect()
+}
+
+#[tokio::test]
+async fn the_newest_segments_are_missed_wherever_the_log_ends_without_them() {
+    let files = three_segments().await;
+    let names = segments(&files);
+    assert_eq!(names.len(), 3);
+    for kept in 0..names.len() {
+        let copy = files.fork();
+        for name in &names[kept..] {
+            let path = std::path::Path::new(DIR).join("log").join(name);
+            copy.remove(&path).expect("removed");
+        }
+        match open(&copy, 120) {
+            Err(error @ OpenError::Missing { .. }) => {
+                assert!(error.to_string().contains(&names[2]), "{error}");
+            }
+            Err(error) => panic!("{kept} kept: {error}"),
+            Ok(_) => panic!("opens with {kept} of 3 segments"),
+        }
+    }
+    assert_eq!(contents(&open(&files, 120).expect("opens")).await.len(), 6);
+}
+
+#[tokio::test]
+async fn a_segment_that_was_truncated_away_is_not_missed() {
+    let files = three_segments().await;
+    let log = open(&files, 120).expect("opens");
+    log.truncate_after(Some(0)).await.expect("truncates");
+    log.close().await.expect("closes");
+    let log = open(&files, 120).expect("opens");
+    assert_eq!(contents(&log).await.len(), 1);
+    log.truncate_after(None).await.expect("truncates");
+    log.close().await.expect("closes");
+    assert_eq!(segments(&files).len(), 0);
+    open(&files, 120).expect("opens");
 }

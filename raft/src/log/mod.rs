@@ -103,6 +103,12 @@ pub enum OpenError {
         entry: String,
         durable: Position,
     },
+    #[error(
+        "{path}: the newest segment of the log, which begins at position {first}, is missing, and with it what \
+         this node confirmed. Put the file back, or empty the data directory while all other nodes are up, \
+         and let the node be filled again"
+    )]
+    Missing { path: PathBuf, first: Position },
     #[error("{path}: {what}. A node that does not know how it voted must not vote")]
     Vote { path: PathBuf, what: String },
 }

@@ -24,7 +24,7 @@ use super::{
     LOCK, LOG, Log, MAX_SEGMENT, NODE_ID, OpenError, Options, PURGED, Shared, UNFILLED, VOTE, run,
 };
 use crate::env::{DirLock, Env, Files, LogFile};
-use crate::types::EntryId;
+use crate::types::{EntryId, Position};
 
 impl OpenError {
     pub(crate) fn io(path: &Path, source: std::io::Error) -> OpenError {
@@ -52,13 +52,20 @@ pub(crate) fn open(mut options: Options, env: &Env) -> Result<Log, OpenError> {
         .create_dir_all(&log_dir)
         .map_err(|source| OpenError::io(&log_dir, source))?;
     let lock = take_lock(files, &options.dir)?;
-    let (vote_file, vote) = claim(files, &options)?;
+    let (mut vote_file, vote) = claim(files, &options)?;
     let unfilled = fill::stands(files, &options.dir.join(UNFILLED))?;
     let purged_path = options.dir.join(PURGED);
     let (purged_file, purged) = PurgedFile::open(files, &purged_path)?;
     let group = group_tag(&options.group);
-    let found = find(files, &log_dir, group, purged)?;
-    let segments = drop_purged(files, &log_dir, found, purged)?;
+    miss_newest(files, &log_dir, vote_file.newest())?;
+    let found = find(files, &log_dir, group, (purged, vote_file.newest()))?;
+    let segments = drop_purged(files, &log_dir, found, purged, &mut vote_file)?;
+    // One that was made just before a crash counts from here on.
+    if let Some(last) = segments.all.last() {
+        vote_file
+            .save_newest(Some(last.header.first))
+            .map_err(|source| OpenError::io(&options.dir.join(VOTE), source))?;
+    }
     let state = initial_state(&options, &log_dir, group, &segments, purged, vote);
     let start = Start {
         vote: vote_file,
@@ -151,12 +158,28 @@ fn claim(files: &dyn Files, options: &Options) -> Result<(VoteFile, Option<Vote>
     Ok((file, None))
 }
 
+/// Refuses when the segment that is known to have been the newest is gone, and no newer one is there.
+fn miss_newest(files: &dyn Files, dir: &Path, newest: Option<Position>) -> Result<(), OpenError> {
+    let Some(first) = newest else {
+        return Ok(());
+    };
+    let names = files
+        .list(dir)
+        .map_err(|source| OpenError::io(dir, source))?;
+    let found = names.iter().filter_map(|name| segment::parse_name(name));
+    if found.max() >= newest {
+        return Ok(());
+    }
+    let path = dir.join(segment::file_name(first));
+    Err(OpenError::Missing { path, first })
+}
+
 /// Finds the segments, checks how they hang together, and recovers the last one.
 fn find(
     files: &dyn Files,
     dir: &Path,
     group: u32,
-    purged: Option<Purged>,
+    (purged, newest): (Option<Purged>, Option<Position>),
 ) -> Result<Segments, OpenError> {
     let names = files
         .list(dir)
@@ -184,7 +207,7 @@ fn find(
                     known: 1,
                 });
             }
-            _ if is_last && never_used(file.as_ref()).map_err(io)? => {
+            _ if is_last && Some(first) > newest && never_used(file.as_ref()).map_err(io)? => {
                 tracing::warn!(path = %path.display(), "dropping a segment that was never begun");
                 files.remove(&path).map_err(io)?;
                 files.sync_dir(dir).map_err(io)?;
@@ -314,6 +337,7 @@ fn drop_purged(
     dir: &Path,
     mut found: Segments,
     purged: Option<Purged>,
+    vote: &mut VoteFile,
 ) -> Result<Segments, OpenError> {
     let Some(purged) = purged else {
         return Ok(found);
@@ -330,6 +354,10 @@ fn drop_purged(
             .take_while(|pair| pair[1].header.first_index <= purged.id.index + 1)
             .count()
     };
+    if count == found.all.len() {
+        let io = |source| OpenError::io(dir, source);
+        vote.save_newest(None).map_err(io)?;
+    }
     for segment in found.all.drain(..count) {
         let io = |source| OpenError::io(&segment.path, source);
         files.remove(&segment.path).map_err(io)?;

@@ -1,4 +1,5 @@
-//! The vote file: what this node voted, so that it never votes twice in a term.
+//! The vote file: what this node voted, so that it never votes twice in a term, and which segment was the
+//! newest, so that one that is missing is missed.
 //!
 //! Ordering with the log's own writes is the log writer's; telling a lost vote from a first start is
 //! `open`'s.
@@ -9,7 +10,7 @@ use super::OpenError;
 use super::codec::u64_at;
 use super::slots::SlotFile;
 use crate::env::Files;
-use crate::types::NodeId;
+use crate::types::{NodeId, Position};
 
 const MAGIC: u32 = 0x514c_5631;
 
@@ -23,14 +24,22 @@ pub struct Vote {
 }
 
 /// The vote file, open for writing.
-pub(crate) struct VoteFile(SlotFile);
+pub(crate) struct VoteFile {
+    slots: SlotFile,
+    vote: Option<Vote>,
+    newest: Option<Position>,
+}
 
 impl VoteFile {
     /// Makes the file; it says that no vote was given.
     pub fn create(files: &dyn Files, path: &Path) -> Result<VoteFile, OpenError> {
-        let slots = SlotFile::create(files, path, MAGIC, &encode(None))
+        let slots = SlotFile::create(files, path, MAGIC, &encode(None, None))
             .map_err(|source| OpenError::io(path, source))?;
-        Ok(VoteFile(slots))
+        Ok(VoteFile {
+            slots,
+            vote: None,
+            newest: None,
+        })
     }
 
     /// Opens the file. The vote is `None` when none was ever saved.
@@ -48,17 +57,44 @@ impl VoteFile {
             .map_err(|source| OpenError::io(path, source))?
             .ok_or_else(|| lost("both slots of the vote file are damaged"))?;
         let (slots, content) = opened;
-        Ok((VoteFile(slots), decode(&content)))
+        let (vote, newest) = decode(&content);
+        let file = VoteFile {
+            slots,
+            vote,
+            newest,
+        };
+        Ok((file, vote))
     }
 
     /// Saves a vote; durable when this returns.
     pub fn save(&mut self, vote: &Vote) -> std::io::Result<()> {
-        self.0.save(&encode(Some(vote)))
+        self.slots.save(&encode(Some(vote), self.newest))?;
+        self.vote = Some(*vote);
+        Ok(())
+    }
+
+    /// First position of a segment that was there: it, or a newer one, must be found at a start. `None`: the
+    /// log was empty, or the file is of a version that did not record it.
+    pub fn newest(&self) -> Option<Position> {
+        self.newest
+    }
+
+    /// Records the newest segment; durable when this returns. To be raised after a segment was made and before
+    /// anything in it counts, lowered before one is removed.
+    pub fn save_newest(&mut self, newest: Option<Position>) -> std::io::Result<()> {
+        if newest == self.newest {
+            return Ok(());
+        }
+        self.slots.save(&encode(self.vote.as_ref(), newest))?;
+        self.newest = newest;
+        Ok(())
     }
 }
 
-fn encode(vote: Option<&Vote>) -> [u8; 40] {
+fn encode(vote: Option<&Vote>, newest: Option<Position>) -> [u8; 40] {
     let mut content = [0; 40];
+    let newest = newest.map_or(0, |first| first + 1);
+    content[24..32].copy_from_slice(&newest.to_le_bytes());
     let Some(vote) = vote else {
         return content;
     };
@@ -69,12 +105,13 @@ fn encode(vote: Option<&Vote>) -> [u8; 40] {
     content
 }
 
-fn decode(content: &[u8; 40]) -> Option<Vote> {
-    (content[16] == 1).then(|| Vote {
+fn decode(content: &[u8; 40]) -> (Option<Vote>, Option<Position>) {
+    let vote = (content[16] == 1).then(|| Vote {
         term: u64_at(content, 0),
         voted_for: u64_at(content, 8),
         committed: content[17] == 1,
-    })
+    });
+    (vote, u64_at(content, 24).checked_sub(1))
 }
 
 #[cfg(test)]

@@ -124,3 +124,16 @@ fn a_failed_sync_is_reported() {
     files.fail_after(Op::Sync, 0);
     assert!(file.save(&vote(2)).is_err());
 }
+
+#[test]
+fn the_newest_segment_and_the_vote_do_not_disturb_each_other() {
+    let files = saved(3);
+    let open = || VoteFile::open(&files, Path::new(PATH)).expect("opens");
+    assert_eq!(open().0.newest(), None);
+    open().0.save_newest(Some(0)).expect("saved");
+    assert_eq!((open().0.newest(), open().1), (Some(0), Some(vote(3))));
+    open().0.save(&vote(4)).expect("saved");
+    assert_eq!((open().0.newest(), open().1), (Some(0), Some(vote(4))));
+    open().0.save_newest(None).expect("saved");
+    assert_eq!((open().0.newest(), open().1), (None, Some(vote(4))));
+}

@@ -177,6 +177,7 @@ impl Writer {
                     .and_then(|()| self.purged.save(files.as_ref(), &path, purged))
                     .and_then(|()| {
                         if all {
+                            self.vote.save_newest(None)?;
                             self.active = None;
                             self.moved_to(Some(purged.id), purged.end, generation);
                         }
@@ -315,6 +316,8 @@ impl Writer {
             file.clone(),
             committed,
         )?;
+        // Nothing is written to the segment before it would be missed.
+        self.vote.save_newest(Some(segment.header.first))?;
         self.active = Some(Active {
             file,
             unmarked_groups: 0,
@@ -343,6 +346,7 @@ impl Writer {
         }
         let Some(keep) = keep else {
             self.active = None;
+            self.vote.save_newest(None)?;
             self.unlink(dropped.iter().rev())?;
             self.moved_to(last, end, generation);
             return Ok(());
@@ -365,6 +369,7 @@ impl Writer {
             }
             active.file.sync_data()?;
         }
+        self.vote.save_newest(Some(active.segment.header.first))?;
         self.unlink(dropped.iter().rev())?;
         cut(active.file.as_ref(), &active.segment, end)?;
         self.active = Some(active);
