@@ -132,6 +132,8 @@ pub enum Refusal {
     NotReady,
     #[error("the disk has only {free} bytes left, {reserve} are kept in reserve")]
     DiskFull { free: u64, reserve: u64 },
+    #[error("the disks of so many nodes are nearly full that no majority can take the entry")]
+    ReplicasFull,
     #[error("this node is stopping")]
     Stopping,
     /// Sending it again does not help.

@@ -263,6 +263,7 @@ async fn a_full_disk_refuses_and_an_oversized_entry_too() {
     let mut cluster = Cluster::new(1);
     let mut config = cluster.config(1);
     config.disk_reserve = u64::MAX;
+    cluster.set_free(1, 1 << 40);
     cluster.start_node_with(1, config).await;
     let view = cluster.group(1).view();
     eventually("it leads", || view.borrow().ready).await;

@@ -56,6 +56,7 @@ pub fn place(node: NodeId, gate: Result<(), Refusal>, forwarded: bool) -> Place 
         Err(
             refusal @ (Refusal::NoLease { .. }
             | Refusal::DiskFull { .. }
+            | Refusal::ReplicasFull
             | Refusal::TooLarge { .. }
             | Refusal::Stopping),
         ) => Place::Refuse(refusal),

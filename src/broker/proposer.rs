@@ -46,6 +46,9 @@ pub enum WriteError {
         "the disk has only {free} bytes left, {reserve} are kept in reserve (diskReserveBytes)"
     )]
     DiskFull { free: u64, reserve: u64 },
+    /// As `DiskFull`, of so many other nodes that no majority can take the write.
+    #[error("the disks of other nodes are nearly full (diskReserveBytes): no majority can take it")]
+    ReplicasFull,
     /// As `Refused`: it is larger than an entry of the log may be. A retry cannot help.
     #[error("it takes {bytes} bytes in the log, of at most {limit}")]
     TooLarge { bytes: u64, limit: u64 },
@@ -70,7 +73,7 @@ impl WriteError {
                 response::SYSTEM_ERROR,
                 format!("[REFUSED] in-sync replicas not enough: {self}"),
             ),
-            WriteError::DiskFull { .. } => (
+            WriteError::DiskFull { .. } | WriteError::ReplicasFull => (
                 response::SERVICE_NOT_AVAILABLE,
                 format!("[REFUSED] service not available now: {self}"),
             ),
@@ -95,6 +98,7 @@ impl From<Refusal> for WriteError {
         match refusal {
             Refusal::NotLeader { leader } => WriteError::NotLeader { leader },
             Refusal::DiskFull { free, reserve } => WriteError::DiskFull { free, reserve },
+            Refusal::ReplicasFull => WriteError::ReplicasFull,
             Refusal::TooLarge { bytes, limit } => WriteError::TooLarge { bytes, limit },
             other @ (Refusal::NoLease { .. } | Refusal::NotReady | Refusal::Stopping) => {
                 WriteError::Refused(other.to_string())

@@ -332,6 +332,11 @@ fn errors_are_answered_as_the_contract_words_them() {
             "[REFUSED] service not available now: the disk has only 1 bytes left, 2 are kept in reserve (diskReserveBytes)",
         ),
         (
+            Refusal::ReplicasFull.into(),
+            14,
+            "[REFUSED] service not available now: the disks of other nodes are nearly full (diskReserveBytes): no majority can take it",
+        ),
+        (
             Refusal::TooLarge { bytes: 9, limit: 8 }.into(),
             13,
             "[REFUSED] the message is illegal: it takes 9 bytes in the log, of at most 8",

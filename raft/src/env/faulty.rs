@@ -64,6 +64,8 @@ struct Disk {
     /// Changes left until the power goes.
     power: Option<u64>,
     off: bool,
+    /// Free bytes, if they are bounded. Only asked for and compared with, not counted down.
+    free: Option<u64>,
 }
 
 /// The file system. Clones share it.
@@ -95,6 +97,11 @@ impl FaultyFiles {
             Ok(disk) => disk,
             Err(poisoned) => poisoned.into_inner(),
         }
+    }
+
+    /// From now on so many bytes are free; `None`: more than anybody asks for.
+    pub fn set_free(&self, free: Option<u64>) {
+        self.disk().free = free;
     }
 
     /// A copy of everything as it reads now, all of it durable, with nothing locked or failing.
@@ -385,7 +392,7 @@ impl Files for FaultyFiles {
     }
 
     fn free_bytes(&self, _: &Path) -> io::Result<u64> {
-        Ok(u64::MAX)
+        Ok(self.disk().free.unwrap_or(u64::MAX))
     }
 }
 
@@ -458,6 +465,11 @@ impl LogFile for FaultyFile {
     }
 
     fn allocate(&self, len: u64) -> io::Result<()> {
+        let now = self.len()?;
+        let free = self.disk.disk().free;
+        if free.is_some_and(|free| len.saturating_sub(now) > free) {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
         self.change(Op::Resize, |inode| {
             Change::SetLen(inode.now.len().max(len as usize))
         })

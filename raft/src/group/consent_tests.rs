@@ -13,6 +13,7 @@ fn full(voted: Option<(u64, NodeId)>, last: Option<EntryId>) -> Option<Standing>
         voted,
         last,
         leads: None,
+        full: false,
     })
 }
 

@@ -54,7 +54,11 @@ pub(crate) fn lead(input: &GateInput) -> Result<(), Refusal> {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Disk {
     pub free: u64,
+    /// Nothing new is proposed.
     pub full: bool,
+    /// Nothing that others propose is taken either: what was under way when it became full had half of the
+    /// reserve, the other half is for votes, checkpoints and indexes.
+    pub cramped: bool,
 }
 
 /// More than the reserve that must be free before a disk that was full takes writes again: a sixteenth.
@@ -70,6 +74,7 @@ impl Disk {
         Disk {
             free,
             full: free < enough,
+            cramped: free < enough / 2,
         }
     }
 
@@ -218,6 +223,20 @@ mod tests {
     }
 
     #[test]
+    fn a_full_disk_takes_what_is_under_way_from_half_of_the_reserve() {
+        for (free, full, cramped) in [
+            (1600, false, false),
+            (1599, true, false),
+            (800, true, false),
+            (799, true, true),
+            (0, true, true),
+        ] {
+            let disk = Disk::default().look(free, 1600);
+            assert_eq!((disk.full, disk.cramped), (full, cramped), "{free}");
+        }
+    }
+
+    #[test]
     fn a_full_disk_opens_again_only_with_a_margin() {
         let reserve = 1600;
         let mut disk = Disk::default().look(5000, reserve);
@@ -230,7 +249,7 @@ mod tests {
             (1600, false),
         ] {
             disk = disk.look(free, reserve);
-            assert_eq!(disk, Disk { free, full });
+            assert_eq!((disk.free, disk.full), (free, full));
             let refusal = Err(Refusal::DiskFull { free, reserve });
             assert_eq!(disk.check(reserve), if full { refusal } else { Ok(()) });
         }

@@ -18,6 +18,7 @@ use tokio::time::{Instant, sleep};
 
 use super::RaftNode;
 use super::newcomer::Newcomer;
+use super::room::Room;
 use super::view::Heard;
 use crate::log::Log;
 use crate::peer::{Inbound, Standing};
@@ -35,6 +36,7 @@ pub(crate) struct RaftInbound {
     pub ear: Arc<Ear>,
     pub view: watch::Receiver<View>,
     pub newcomer: Arc<Newcomer>,
+    pub room: Arc<Room>,
     pub log: Log,
     /// Of this process.
     pub incarnation: u64,
@@ -204,7 +206,8 @@ impl Inbound for RaftInbound {
         &self,
         request: AppendEntriesRequest<TypeConfig>,
     ) -> BoxFuture<'static, Result<StreamAppendResult<TypeConfig>, String>> {
-        if let Err(why) = self.newcomer.check_append(&request) {
+        let checked = self.newcomer.check_append(&request);
+        if let Err(why) = checked.and_then(|()| self.room.check_append(&request)) {
             return Box::pin(async { Err(why) });
         }
         self.ear.hear(&request);
@@ -231,8 +234,10 @@ impl Inbound for RaftInbound {
         requests: BoxStream<'static, AppendEntriesRequest<TypeConfig>>,
     ) -> BoxStream<'static, Result<StreamAppendResult<TypeConfig>, String>> {
         let (ear, newcomer) = (self.ear.clone(), self.newcomer.clone());
+        let room = self.room.clone();
         let (admitted, turned_away) = admit(requests, move |request| {
             newcomer.check_append(request)?;
+            room.check_append(request)?;
             ear.hear(request);
             Ok(())
         });
@@ -275,6 +280,7 @@ impl Inbound for RaftInbound {
                 .map(|vote| (vote.term, vote.voted_for)),
             last: self.log.appended(),
             leads,
+            full: self.room.is_full(),
         }
     }
 

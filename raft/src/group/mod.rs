@@ -10,6 +10,7 @@ mod gate;
 mod inbound;
 mod newcomer;
 mod proposal;
+mod room;
 mod start;
 mod status;
 mod view;
@@ -29,9 +30,10 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 pub use self::death::OnFatal;
-use self::gate::{Disk, GateInput};
+use self::gate::GateInput;
 use self::proposal::Budget;
 pub use self::proposal::MAX_PAYLOAD_BYTES;
+use self::room::Room;
 use self::start::MakeMachine;
 use self::view::Part;
 use crate::env::Env;
@@ -85,7 +87,8 @@ pub struct GroupConfig {
     pub segment_bytes: u64,
     pub flush: FlushMode,
     pub timers: Timers,
-    /// Free bytes of the file system below which proposals are refused.
+    /// Free bytes of the file system below which proposals are refused; below half of it, entries of the leader
+    /// too.
     pub disk_reserve: u64,
     /// Bytes of recent entries kept in memory for replication.
     pub cache_bytes: usize,
@@ -166,7 +169,7 @@ struct Inner {
     metrics: WatchReceiverOf<TypeConfig, RaftMetrics<TypeConfig>>,
     applied: watch::Receiver<AppliedAt>,
     view: watch::Receiver<View>,
-    disk: watch::Receiver<Disk>,
+    room: Arc<Room>,
     budget: Budget,
     stopping: Arc<AtomicBool>,
     /// Ended when the node stops, or when its last handle is dropped. They hold no handle.
@@ -394,7 +397,7 @@ impl Inner {
 
     fn gate(&self) -> Result<(), Refusal> {
         gate::lead(&self.gate_input())?;
-        self.disk.borrow().check(self.config.disk_reserve)
+        self.room.check(&self.view.borrow().voters)
     }
 
     /// Makes the best follower the leader and waits for what is under way. Without a live follower there is

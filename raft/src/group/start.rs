@@ -12,19 +12,16 @@ use tokio::task::JoinSet;
 
 use super::death::{self, OnFatal};
 use super::forgotten::forgotten;
-use super::gate::Disk;
 use super::inbound::{Ear, RaftInbound};
 use super::newcomer::Newcomer;
 use super::proposal::Budget;
+use super::room::Room;
 use super::{Group, GroupConfig, Inner, StartError, bootstrap, view};
-use crate::env::{Env, Files, WriterMode, random};
+use crate::env::{Env, WriterMode, random};
 use crate::log::{Log, LogReader, OpenError, Options};
 use crate::peer::{self, Identity, Link, Links, Network};
 use crate::storage::{LogStore, Machine};
 use crate::types::{PeerService, StateMachine};
-
-/// How often the free space of the disk is looked at.
-const DISK_EVERY: Duration = Duration::from_millis(200);
 
 /// Makes the state machine from the recovered log.
 pub(super) type MakeMachine =
@@ -65,8 +62,8 @@ pub(super) async fn start(
 
     let (heard, heard_by) = watch::channel(None);
     let (view, view_of) = watch::channel(view::unknown(config.node));
-    let (disk, disk_of) = watch::channel(Disk::default());
-    look_at_disk(&env.files, &config, &disk);
+    let room = Arc::new(Room::new(log.clone(), config.clone()));
+    room.look(&env);
     let stopping = Arc::new(AtomicBool::new(false));
     let inbound = Arc::new(RaftInbound {
         raft: raft.clone(),
@@ -74,6 +71,7 @@ pub(super) async fn start(
         ear: Arc::new(Ear::new(heard)),
         view: view_of.clone(),
         newcomer: newcomer.clone(),
+        room: room.clone(),
         log: log.clone(),
         incarnation: us.incarnation,
         lease: config.timers.election_max,
@@ -94,7 +92,11 @@ pub(super) async fn start(
         newcomer.clone(),
         heard_by,
     ));
-    tasks.spawn(watch_disk(env.clone(), config.clone(), disk));
+    tasks.spawn(room.clone().watch(env.clone()));
+    tasks.spawn(
+        room.clone()
+            .ask(raft.clone(), links.clone(), view_of.clone()),
+    );
     tasks.spawn(campaign(raft.clone(), newcomer, config.timers.election_max));
     let dying = death::wait(raft.clone(), log.fatal());
     tasks.spawn(end_with(dying, stopping.clone(), on_fatal));
@@ -108,7 +110,7 @@ pub(super) async fn start(
         service,
         applied,
         view: view_of,
-        disk: disk_of,
+        room,
         budget: Budget::new(),
         stopping,
         tasks: Mutex::new(tasks),
@@ -213,6 +215,7 @@ async fn open_log(config: &GroupConfig, env: &Env) -> Result<Log, StartError> {
         node: config.node,
         segment_bytes: config.segment_bytes,
         cache_bytes: config.cache_bytes,
+        reserve: config.disk_reserve / 2,
         flush: config.flush,
     };
     if env.writer == WriterMode::Task {
@@ -266,36 +269,5 @@ async fn end_with(
     // A node that is told to stop ends its core, too.
     if !stopping.load(Ordering::Acquire) {
         on_fatal(reason);
-    }
-}
-
-fn look_at_disk(files: &Arc<dyn Files>, config: &GroupConfig, disk: &watch::Sender<Disk>) {
-    // Unknown is not full: a write that fails ends the node anyway.
-    let free = files.free_bytes(&config.dir).unwrap_or(u64::MAX);
-    let last = *disk.borrow();
-    let now = last.look(free, config.disk_reserve);
-    if now.full != last.full {
-        let (free, reserve) = (now.free, config.disk_reserve);
-        match now.full {
-            true => tracing::warn!(free, reserve, "writes refused: the disk is nearly full"),
-            false => tracing::info!(free, reserve, "writes accepted again: the disk has space"),
-        }
-    }
-    disk.send_replace(now);
-}
-
-async fn watch_disk(env: Env, config: GroupConfig, disk: watch::Sender<Disk>) {
-    let disk = Arc::new(disk);
-    let config = Arc::new(config);
-    loop {
-        tokio::time::sleep(DISK_EVERY).await;
-        if env.writer == WriterMode::Task {
-            look_at_disk(&env.files, &config, &disk);
-            continue;
-        }
-        let (files, config, disk) = (env.files.clone(), config.clone(), disk.clone());
-        // A file system that hangs must not hold up the runtime.
-        let look = tokio::task::spawn_blocking(move || look_at_disk(&files, &config, &disk));
-        let _ = look.await;
     }
 }

@@ -157,6 +157,8 @@ pub(crate) struct Options {
     pub segment_bytes: u64,
     /// Bytes of recent entries kept in memory.
     pub cache_bytes: usize,
+    /// Free bytes of the disk that a segment made in advance must leave.
+    pub reserve: u64,
     pub flush: FlushMode,
 }
 
@@ -171,6 +173,8 @@ pub(crate) struct Shared {
     queue: Queue,
     /// The directory was made empty, and what the node promised from an earlier one may be missing.
     unfilled: AtomicBool,
+    /// There was no space to make the next segment in advance.
+    lacks_next: AtomicBool,
     fatal: watch::Sender<Option<String>>,
 }
 
@@ -253,6 +257,25 @@ impl Log {
             Ok(())
         })
         .await
+    }
+
+    /// Bytes of entries that fit into the active segment, if there was no space to make the next one in advance.
+    /// `None`: it is there, or being made.
+    pub fn last_room(&self) -> Option<u64> {
+        if !self.shared.lacks_next.load(Ordering::Acquire) {
+            return None;
+        }
+        let state = lock(&self.shared.state);
+        let (Some(table), Some(segment)) = (&state.active, state.segments.last()) else {
+            return Some(0);
+        };
+        Some(segment.header.capacity.saturating_sub(table.used()))
+    }
+
+    /// Tries again to make the next segment in advance.
+    pub fn make_next(&self) {
+        // Refused when the log is closed, and then nothing is needed.
+        let _ = self.push(Job::Prepare);
     }
 
     /// Position after the last appended entry.

@@ -88,6 +88,7 @@ pub(crate) fn open(mut options: Options, env: &Env) -> Result<Log, OpenError> {
         state: Mutex::new(state),
         queue: Queue::default(),
         unfilled: AtomicBool::new(unfilled),
+        lacks_next: AtomicBool::new(false),
         fatal,
     });
     let io = |source| OpenError::io(&log_dir, source);

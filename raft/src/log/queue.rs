@@ -56,6 +56,8 @@ pub(crate) enum Job {
         generation: u64,
         done: Done,
     },
+    /// Tries again to make the next segment's file, if there was no space for it.
+    Prepare,
     /// Answers when everything before it is done.
     Barrier {
         done: Done,
@@ -82,7 +84,7 @@ impl Job {
                     done(Err(error()));
                 }
             }
-            Job::Roll { .. } => {}
+            Job::Roll { .. } | Job::Prepare => {}
             Job::Vote { done, .. }
             | Job::Truncate { done, .. }
             | Job::Purge { done, .. }

@@ -226,15 +226,27 @@ pub(crate) fn parse_name(name: &str) -> Option<Position> {
         .then(|| digits.parse().ok())?
 }
 
-/// Prepares an empty, preallocated file that is not a segment yet; durable when this returns.
+/// Prepares an empty, preallocated file that is not a segment yet; durable when this returns. `StorageFull`
+/// when fewer than `reserve` bytes would be left free; the disk is then as it was before.
 pub(crate) fn prepare(
     files: &dyn Files,
     dir: &Path,
     capacity: u64,
+    reserve: u64,
 ) -> io::Result<Arc<dyn LogFile>> {
     let file = files.open(&dir.join(PREPARED), true)?;
     file.set_len(0)?;
-    file.allocate(HEADER_BYTES + capacity)?;
+    let bytes = HEADER_BYTES + capacity;
+    // Unknown is not full: the allocation says.
+    let free = files.free_bytes(dir).unwrap_or(u64::MAX);
+    if reserve > 0 && free < bytes.saturating_add(reserve) {
+        return Err(io::ErrorKind::StorageFull.into());
+    }
+    if let Err(error) = file.allocate(bytes) {
+        // A part may have been allocated.
+        file.set_len(0)?;
+        return Err(error);
+    }
     file.sync_data()?;
     Ok(file)
 }

@@ -30,6 +30,7 @@ pub(crate) fn options(segment_bytes: u64) -> Options {
         node: 1,
         segment_bytes,
         cache_bytes: 0,
+        reserve: 0,
         flush: FlushMode::Sync,
     }
 }

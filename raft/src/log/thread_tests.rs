@@ -1,10 +1,12 @@
 //! The log on real files, its writer a thread.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use super::testing::*;
 use super::{FlushMode, Log, Options};
 use crate::env::Env;
+use crate::env::faulty::FaultyFiles;
 use crate::types::EntryId;
 
 const SEGMENT: u64 = 1 << 16;
@@ -16,6 +18,7 @@ fn options(dir: &Path) -> Options {
         node: 1,
         segment_bytes: SEGMENT,
         cache_bytes: 4096,
+        reserve: 0,
         flush: FlushMode::Sync,
     }
 }
@@ -97,4 +100,53 @@ async fn two_processes_cannot_share_a_directory() {
     assert!(matches!(second, Err(super::OpenError::Locked { .. })));
     log.close().await.expect("closes");
     opened(dir.path());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_space_for_the_next_segment_the_active_one_still_takes_entries() {
+    let files = FaultyFiles::new(1);
+    let env = Env {
+        files: Arc::new(files.clone()),
+        ..Env::real()
+    };
+    let reserve = 2 * SEGMENT;
+    let log = Log::open(
+        Options {
+            reserve,
+            ..options(Path::new(DIR))
+        },
+        &env,
+    )
+    .expect("opens");
+    let big = "x".repeat(40_000);
+    append_all(&log, 1, 0, &[&big]).await;
+    assert_eq!(log.last_room(), None);
+    // Less than a segment and the reserve: what was accepted may use it, the next segment is not made.
+    files.set_free(Some(reserve));
+    append_all(&log, 1, 1, &[&big]).await;
+    until(|| log.last_room().is_some()).await;
+    assert!(log.last_room() < Some(SEGMENT - 40_000));
+    append_all(&log, 1, 2, &["small"]).await;
+    append_all(&log, 1, 3, &[&big]).await;
+    log.make_next();
+    append_all(&log, 1, 4, &["small"]).await;
+    assert!(log.last_room().is_some());
+
+    files.set_free(None);
+    log.make_next();
+    until(|| log.last_room().is_none()).await;
+    append_all(&log, 1, 5, &[&big]).await;
+    assert_eq!(contents(&log).await.len(), 6);
+    assert_eq!(*log.fatal().borrow(), None);
+}
+
+async fn until(condition: impl Fn() -> bool) {
+    let wait = async {
+        while !condition() {
+            tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+        }
+    };
+    tokio::time::timeout(std::time::Duration::from_secs(20), wait)
+        .await
+        .expect("in time");
 }

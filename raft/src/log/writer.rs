@@ -3,8 +3,8 @@
 //! The same code runs on a thread or in a task; `run` drives it. A failed write or sync is final.
 
 use std::io;
-use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 
 use super::Shared;
@@ -185,6 +185,13 @@ impl Writer {
                     });
                 answer(done, result)
             }
+            Job::Prepare => {
+                if self.shared.lacks_next.load(Ordering::Acquire) {
+                    self.prepared = None;
+                    self.prepare_next();
+                }
+                Ok(())
+            }
             Job::Barrier { done } => {
                 let result = self.flush();
                 answer(done, result)
@@ -299,13 +306,25 @@ impl Writer {
         }
         let capacity = segment.header.capacity;
         let file = match self.prepared.take() {
-            Some(prepared) if capacity == self.shared.options.segment_bytes => wait(prepared)?,
+            Some(prepared) if capacity == self.shared.options.segment_bytes => {
+                match wait(prepared) {
+                    Err(error) if error.kind() == io::ErrorKind::StorageFull => {
+                        self.make(capacity)?
+                    }
+                    made => made?,
+                }
+            }
             prepared => {
                 // The file being made has the wrong size; wait for it, as both have the same name.
                 if let Some(prepared) = prepared {
-                    wait(prepared)?;
+                    match wait(prepared) {
+                        Err(error) if error.kind() != io::ErrorKind::StorageFull => {
+                            return Err(error);
+                        }
+                        _ => {}
+                    }
                 }
-                segment::prepare(files.as_ref(), &self.shared.log_dir, capacity)?
+                self.make(capacity)?
             }
         };
         let committed = lock(&self.shared.state).committed;
@@ -434,14 +453,36 @@ impl Writer {
         Ok(())
     }
 
+    /// Makes a segment's file that is needed now: what was accepted may use the reserve.
+    fn make(&self, capacity: u64) -> io::Result<Arc<dyn LogFile>> {
+        segment::prepare(
+            self.shared.files.as_ref(),
+            &self.shared.log_dir,
+            capacity,
+            0,
+        )
+    }
+
+    /// Begins to make the next segment's file. Without the space for it nothing is lost yet: the active segment
+    /// has room, and the node takes nothing new until there is space.
     fn prepare_next(&mut self) {
-        let files = self.shared.files.clone();
-        let dir: PathBuf = self.shared.log_dir.clone();
-        let capacity = self.shared.options.segment_bytes;
+        let shared = self.shared.clone();
+        let prepare = move || {
+            let options = &shared.options;
+            let made = segment::prepare(
+                shared.files.as_ref(),
+                &shared.log_dir,
+                options.segment_bytes,
+                options.reserve,
+            );
+            let full = matches!(&made, Err(error) if error.kind() == io::ErrorKind::StorageFull);
+            shared.lacks_next.store(full, Ordering::Release);
+            made
+        };
         if self.shared.writer == WriterMode::Thread {
             self.prepared = std::thread::Builder::new()
                 .name("log-prepare".to_string())
-                .spawn(move || segment::prepare(files.as_ref(), &dir, capacity))
+                .spawn(prepare)
                 .ok();
         }
     }

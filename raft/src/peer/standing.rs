@@ -22,6 +22,8 @@ pub(crate) struct Standing {
     pub last: Option<EntryId>,
     /// The term that it leads.
     pub leads: Option<u64>,
+    /// Its disk is nearly full.
+    pub full: bool,
 }
 
 impl Link {

@@ -142,6 +142,7 @@ impl Inbound for Shared {
             voted: Some((3, 1)),
             last: None,
             leads: None,
+            full: false,
         }
     }
 

@@ -114,6 +114,7 @@ impl StoreBuilder<TypeConfig, LogStore, Positioned, tempfile::TempDir> for Fresh
             node: 0,
             segment_bytes: self.segment_bytes,
             cache_bytes: self.cache_bytes,
+            reserve: 0,
             flush: FlushMode::Sync,
         };
         let log = Log::open(options, &Env::real()).expect("a fresh directory opens");

@@ -1,10 +1,12 @@
 //! Groups of real nodes in one process: real files and sockets, a network that can be cut.
 #![allow(dead_code)]
 
+pub mod disks;
 pub mod net;
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -19,6 +21,7 @@ use quorumlog_raft::{
 use tempfile::TempDir;
 use tokio::time::{Instant, sleep, timeout};
 
+use self::disks::{Free, TestFiles};
 use self::net::{Cuts, TestNet};
 
 /// Long enough for anything that should happen soon, on a busy machine.
@@ -91,6 +94,10 @@ pub struct Cluster {
     pub peers: BTreeMap<NodeId, String>,
     pub nodes: BTreeMap<NodeId, Node>,
     pub poison: Option<Bytes>,
+    /// Free bytes of each node's disk; without end at first.
+    pub free: BTreeMap<NodeId, Free>,
+    /// Free bytes below which a node refuses.
+    pub disk_reserve: u64,
 }
 
 /// Addresses that nobody uses now.
@@ -136,6 +143,10 @@ impl Cluster {
             peers,
             nodes: BTreeMap::new(),
             poison: None,
+            free: (1..=count)
+                .map(|node| (node, Arc::new(AtomicU64::new(u64::MAX))))
+                .collect(),
+            disk_reserve: 0,
         }
     }
 
@@ -149,11 +160,18 @@ impl Cluster {
     }
 
     pub fn config(&self, node: NodeId) -> GroupConfig {
-        config(self.dir.path(), "g", node, &self.peers)
+        GroupConfig {
+            disk_reserve: self.disk_reserve,
+            ..config(self.dir.path(), "g", node, &self.peers)
+        }
     }
 
     pub fn env(&self, node: NodeId) -> Env {
         let mut env = Env::real();
+        env.files = Arc::new(TestFiles {
+            real: env.files,
+            free: self.free[&node].clone(),
+        });
         env.net = Arc::new(TestNet::new(node, env.net, self.cuts.clone()));
         env
     }
@@ -186,6 +204,11 @@ impl Cluster {
             fatal,
         };
         self.nodes.insert(node, node_);
+    }
+
+    /// From now on so many bytes of a node's disk are free.
+    pub fn set_free(&self, node: NodeId, bytes: u64) {
+        self.free[&node].store(bytes, Ordering::SeqCst);
     }
 
     /// Stops a node in good order.
