@@ -98,11 +98,16 @@ pub enum FaultResult {
 
 /// A node's log in short.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct LogDump {
     /// Term of the node's newest vote.
     pub vote_term: u64,
     /// Whom it voted for in that term.
     pub voted_for: Option<u64>,
+    /// The one voted for is known to have been elected.
+    pub elected: bool,
+    /// Last index that the node itself had noted as committed.
+    pub committed: Option<u64>,
     /// Index of the first entry that is there.
     pub first: u64,
     /// The first index of each term: `[term, index]`, ascending.

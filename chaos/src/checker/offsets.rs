@@ -3,8 +3,9 @@
 
 use std::collections::BTreeMap;
 
+use super::Invariant;
 use super::index::{End, Index, Op};
-use super::{Findings, Invariant};
+use super::report::Findings;
 use crate::history::{Call, Reply};
 
 /// One attempt to commit. `done` is `u64::MAX` when its end is not known: it may take effect at any time.

@@ -4,7 +4,8 @@
 use std::collections::BTreeMap;
 
 use super::index::{Floors, Index, Queue};
-use super::{Findings, Invariant, Options};
+use super::report::Findings;
+use super::{Invariant, Options};
 
 pub fn check(index: &Index<'_>, options: &Options, findings: &mut Findings) {
     let acked = index.sends().filter_map(|attempt| {

@@ -2,14 +2,15 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use super::Invariant;
 use super::index::{Drain, End, Index, Op, Queue};
-use super::{Findings, Invariant, Options};
+use super::report::Findings;
 use crate::history::{Call, Reply};
 
-pub fn check(index: &Index<'_>, options: &Options, findings: &mut Findings) {
+pub fn check(index: &Index<'_>, findings: &mut Findings) {
     one_value(index, findings);
     for drain in &index.drains {
-        no_gap(drain, options, findings);
+        no_gap(drain, findings);
     }
     ends_grow(index, findings);
 }
@@ -81,15 +82,12 @@ fn compare<'a>(
 }
 
 /// I-6 within one drain: exactly the offsets from min to max.
-fn no_gap(drain: &Drain<'_>, options: &Options, findings: &mut Findings) {
+fn no_gap(drain: &Drain<'_>, findings: &mut Findings) {
     let mut broken = |what: String| {
         findings.add(Invariant::Dense, || {
             format!("{:?} on node {}: {what}", drain.queue, drain.node)
         });
     };
-    if drain.min > 0 && !options.retention {
-        broken(format!("begins at {} though nothing is deleted", drain.min));
-    }
     let mut next = drain.min;
     for got in drain.got {
         if got.off != next {

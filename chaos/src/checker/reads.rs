@@ -3,8 +3,9 @@
 
 use std::collections::{BTreeMap, HashSet};
 
+use super::Invariant;
 use super::index::{End, Floors, Index, Op, Queue, Seen};
-use super::{Findings, Invariant};
+use super::report::Findings;
 use crate::history::{Call, Got, Reply};
 use crate::wire::code;
 

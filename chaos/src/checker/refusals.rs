@@ -2,7 +2,8 @@
 //! every send is answered in time, and a system error says whether the message was refused or is unknown.
 
 use super::index::{End, Index, Op};
-use super::{Findings, Invariant, Options};
+use super::report::Findings;
+use super::{Invariant, Options};
 use crate::history::Call;
 use crate::wire::code;
 

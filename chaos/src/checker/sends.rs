@@ -2,8 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use super::index::{Ack, Drain, End, Index, Message, Op, Queue, Seen};
-use super::{Coverage, Findings, Invariant, Options};
+use super::index::{Ack, Drain, Index, Message, Op, Queue, Seen};
+use super::report::Findings;
+use super::{Invariant, Options};
 use crate::history::Got;
 
 pub fn check(index: &Index<'_>, options: &Options, findings: &mut Findings) {
@@ -145,32 +146,4 @@ fn once(index: &Index<'_>, options: &Options, findings: &mut Findings) {
             });
         }
     }
-}
-
-pub fn coverage(index: &Index<'_>) -> Coverage {
-    let mut coverage = Coverage::default();
-    for attempt in index.sends() {
-        match attempt.end {
-            End::Ok(_) => coverage.acknowledged += 1,
-            End::Fail { .. } => coverage.refused += 1,
-            End::Info { .. } | End::Open => coverage.unknown += 1,
-        }
-    }
-    let mut found: BTreeSet<&str> = BTreeSet::new();
-    for drain in index.drains.iter().filter(|drain| drain.last) {
-        coverage.last_drains += 1;
-        coverage.records_drained += drain.got.len();
-        found.extend(drain.got.iter().map(|got| got.key.as_str()));
-    }
-    coverage.unknown_found = found
-        .iter()
-        .filter_map(|key| index.message(key))
-        .filter(|message| {
-            message
-                .attempts
-                .iter()
-                .all(|attempt| attempt.ack().is_none())
-        })
-        .count();
-    coverage
 }

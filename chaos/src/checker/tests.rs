@@ -4,6 +4,8 @@
 use super::sample::{QUEUES, TOPIC, good, hash_of};
 use super::*;
 use crate::history::{Call, FaultResult, Got, QUORUM_LOSS, Reply, What};
+use std::collections::BTreeMap;
+use std::time::Duration;
 
 const MESSAGES: usize = 120;
 
@@ -464,5 +466,42 @@ fn without_deduplication_each_attempt_may_be_there_once() {
         check(&events, &loose).is_green(),
         "{}",
         check(&events, &loose)
+    );
+}
+
+#[test]
+fn a_queue_whose_beginning_is_gone_is_caught_where_nothing_is_deleted() {
+    let mut events = without_pulls(good(19, MESSAGES));
+    drains(&mut events, |q, got, _| {
+        if q == 0 {
+            got.drain(..3);
+        }
+    });
+    for event in &mut events {
+        if let What::Ok(Reply::Drain { got, min, .. }) = &mut event.what {
+            *min = got[0].off;
+        }
+    }
+    caught_alone(&events, Invariant::Retention);
+    // Where old messages are deleted, it is fine; but not when they were to be kept for longer.
+    let retention = Options {
+        retention: true,
+        kept_for: Some(Duration::from_secs(1)),
+        ..options()
+    };
+    let report = check(&events, &retention);
+    assert!(report.is_green(), "{report}");
+    let kept_for = Some(Duration::from_secs(3600));
+    let report = check(
+        &events,
+        &Options {
+            kept_for,
+            ..retention
+        },
+    );
+    assert_eq!(
+        report.counts.keys().collect::<Vec<_>>(),
+        [&Invariant::Retention],
+        "{report}"
     );
 }

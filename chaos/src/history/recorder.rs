@@ -88,6 +88,8 @@ impl Recorder {
         self.write(actor, Some(op), what);
     }
 
+    /// Records what a node said of itself. Observations of one node must be made one after the other: asked
+    /// for only when the one before was recorded.
     pub fn observe(&self, node: &str, table: BTreeMap<String, String>) {
         let node = node.to_owned();
         self.write("adm", None, What::Obs { node, table });

@@ -132,6 +132,8 @@ fn the_life_of_nodes_and_faults_is_read_back() {
     let log = LogDump {
         vote_term: 4,
         voted_for: Some(2),
+        elected: true,
+        committed: Some(11),
         first: 10,
         terms: vec![(1, 10), (3, 12)],
         hashes: vec![u64::MAX, 8, 9],
