@@ -1,8 +1,9 @@
-//! I-15, I-16 and I-17 from dumps: the logs as they lie in the nodes' files.
+//! I-15, I-16, I-17 and I-3 from dumps: the logs as they lie in the nodes' files.
 
 use std::collections::{BTreeMap, HashMap};
 
 use super::Invariant;
+use super::index::Index;
 use super::nodes::{Nodes, Step};
 use super::report::Findings;
 use crate::history::{Event, FaultResult, LogDump, NODE, WIPE, What};
@@ -24,8 +25,9 @@ struct Entry<'a> {
     node: &'a str,
 }
 
-pub fn check(events: &[Event], nodes: &Nodes<'_>, findings: &mut Findings) {
+pub fn check(events: &[Event], index: &Index<'_>, nodes: &Nodes<'_>, findings: &mut Findings) {
     let dumps = dumps(events, nodes);
+    refused_is_in_no_log(index, &dumps, findings);
     same_entry_same_prefix(&dumps, findings);
     let committed = same_committed(&dumps, findings);
     leaders_have_it(&dumps, &committed, findings);
@@ -58,6 +60,23 @@ fn dumps<'a>(events: &'a [Event], nodes: &Nodes<'a>) -> Vec<Dumped<'a>> {
         }
     }
     dumps
+}
+
+/// I-3: what was refused was not even proposed.
+fn refused_is_in_no_log(index: &Index<'_>, dumps: &[Dumped<'_>], findings: &mut Findings) {
+    for dump in dumps {
+        let keys = dump.log.unsure.iter();
+        for message in keys.filter_map(|key| index.message(key)) {
+            if message.first_invoke().is_none() {
+                findings.add(Invariant::FailMeansAbsent, || {
+                    format!(
+                        "every attempt to send {} was refused, yet it is in the log of {}",
+                        message.key, dump.node
+                    )
+                });
+            }
+        }
+    }
 }
 
 fn entries(log: &LogDump) -> impl Iterator<Item = (u64, u64, u64)> {

@@ -59,7 +59,7 @@ pub fn check(events: &[Event], options: &Options) -> Report {
     elections::check(events, &nodes, &mut findings);
     progress::check(events, &index, &nodes, options, &mut findings);
     quorum::check(&nodes, &mut findings);
-    logs::check(events, &nodes, &mut findings);
+    logs::check(events, &index, &nodes, &mut findings);
     liveness::check(events, &index, &nodes, options, &mut findings);
     resources::check(events, &nodes, options, &mut findings);
     let coverage = coverage::of(events, &index, &nodes);

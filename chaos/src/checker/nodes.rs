@@ -164,14 +164,23 @@ impl<'a> Nodes<'a> {
         views
     }
 
-    /// How many nodes may have a say in elections: all that were never learners.
+    /// Nodes without a say in elections, as they said of themselves last: before the first membership every
+    /// node is a learner.
+    pub fn learners(&self) -> BTreeSet<&'a str> {
+        let mut learners = BTreeSet::new();
+        for (node, view) in self.views().filter(|(_, view)| view.term.is_some()) {
+            if view.learner {
+                learners.insert(node);
+            } else {
+                learners.remove(node);
+            }
+        }
+        learners
+    }
+
+    /// How many nodes have a say in elections.
     pub fn voters(&self) -> usize {
-        let learners: BTreeSet<&str> = self
-            .views()
-            .filter(|(_, view)| view.learner)
-            .map(|(node, _)| node)
-            .collect();
-        self.steps.len() - learners.len()
+        self.steps.len() - self.learners().len()
     }
 }
 

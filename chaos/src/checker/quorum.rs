@@ -15,11 +15,13 @@ pub fn check(nodes: &Nodes<'_>, findings: &mut Findings) {
 /// For each committed index that a leader told of, the nodes that certainly lacked it. A node certainly
 /// lacked it when an observation that was asked for later, in the same term, still shows less durable.
 fn durable_on_majority(nodes: &Nodes<'_>, findings: &mut Findings) {
+    let learners = nodes.learners();
+    let voters = nodes.voters();
     let mut by_node: BTreeMap<&str, Vec<&View>> = BTreeMap::new();
-    for (node, view) in nodes.views().filter(|(_, view)| !view.learner) {
+    for (node, view) in nodes.views().filter(|(node, _)| !learners.contains(node)) {
         by_node.entry(node).or_default().push(view);
     }
-    let majority = nodes.voters() / 2 + 1;
+    let majority = voters / 2 + 1;
     for (node, view) in nodes.views().filter(|(_, view)| view.leads) {
         let Some(committed) = view.committed else {
             continue;
@@ -28,13 +30,12 @@ fn durable_on_majority(nodes: &Nodes<'_>, findings: &mut Findings) {
             .values()
             .filter(|views| lacks(views, view, committed))
             .count();
-        if nodes.voters() - lacking < majority {
+        if voters - lacking < majority {
             findings.add(Invariant::Quorum, || {
                 format!(
                     "{node}, leader of term {:?}, called index {committed} committed, but {lacking} of {} nodes \
                      did not have it durable",
-                    view.term,
-                    nodes.voters()
+                    view.term, voters
                 )
             });
         }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::sample_group::{NODES, good};
 use super::*;
-use crate::history::{Event, FaultResult, LogDump, NODE, WIPE, What};
+use crate::history::{Call, Event, FaultResult, LogDump, NODE, WIPE, What};
 
 pub(super) const STEPS: usize = 400;
 pub(super) const MS: u64 = 1_000_000;
@@ -212,7 +212,7 @@ fn a_node_that_is_ready_without_what_it_had_shown_is_caught() {
         .iter()
         .rev()
         .find_map(|event| match &event.what {
-            What::Invoke(crate::history::Call::Pull { node, .. }) => Some(node.clone()),
+            What::Invoke(Call::Pull { node, .. }) => Some(node.clone()),
             _ => None,
         })
         .unwrap();
@@ -409,4 +409,47 @@ fn what_was_durable_and_is_not_in_the_files_is_caught_but_for_a_wiped_disk() {
     events.insert(at, note(events[at].t - 1, wiped));
     let report = check(&events, &options());
     assert!(report.is_green(), "{report}");
+}
+
+#[test]
+fn a_refused_message_in_the_tail_of_a_log_is_caught() {
+    let mut events = good(25, STEPS);
+    let call = events
+        .iter()
+        .find_map(|event| match &event.what {
+            What::Invoke(call @ Call::Send { .. }) => Some(call.clone()),
+            _ => None,
+        })
+        .unwrap();
+    let Call::Send {
+        topic,
+        q,
+        hash,
+        len,
+        to,
+        timeout_ms,
+        ..
+    } = call
+    else {
+        unreachable!()
+    };
+    let call = Call::Send {
+        key: "refused".to_owned(),
+        topic,
+        q,
+        attempt: 1,
+        hash,
+        len,
+        to,
+        timeout_ms,
+    };
+    let refused = What::Fail {
+        code: 14,
+        remark: String::new(),
+    };
+    events.splice(0..0, [note(0, What::Invoke(call)), note(0, refused)]);
+    assert!(check(&events, &options()).is_green());
+    let log = dump(&mut events, NODES[2]);
+    log.unsure.push("refused".to_owned());
+    caught_alone(&events, &options(), Invariant::FailMeansAbsent);
 }
