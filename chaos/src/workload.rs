@@ -8,6 +8,7 @@ mod read;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use drain::got_of;
 pub use drain::{DrainError, Drainer};
 pub use payload::{PayloadError, body, hash, key_of};
 pub use produce::{Produced, Producers};
