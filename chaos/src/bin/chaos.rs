@@ -1,9 +1,10 @@
 //! The `chaos` command: what this machine can do, which scenarios there are, and running them.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use quorumlog_chaos::checker;
 use quorumlog_chaos::rig::doctor::Facility;
 use quorumlog_chaos::rig::remove_leftovers;
 use quorumlog_chaos::scenario::{
@@ -41,6 +42,8 @@ enum Command {
         #[command(flatten)]
         options: RunOptions,
     },
+    /// Judge a run again by what it left: history.jsonl, options.json, the nodes' directories
+    Check { dir: PathBuf },
     /// The same as `tier nightly`
     Nightly {
         #[command(flatten)]
@@ -81,6 +84,7 @@ fn main() -> ExitCode {
         Command::List => Ok(list()),
         Command::Run { names, options } => by_names(&names).and_then(|all| run(&all, &options)),
         Command::Tier { tier, options } => run(&of_tier(tier), &options),
+        Command::Check { dir } => return check(&dir),
         Command::Nightly { options } => run(&of_tier(Tier::Nightly), &options),
         Command::Release { options } => run(&of_tier(Tier::Release), &options),
     };
@@ -106,6 +110,23 @@ fn doctor() -> u8 {
         }
     }
     0
+}
+
+fn check(dir: &Path) -> ExitCode {
+    match checker::run_dir(dir) {
+        Ok(report) => {
+            print!("{report}");
+            ExitCode::from(match report.verdict() {
+                checker::Verdict::Valid => 0,
+                checker::Verdict::Violated => 1,
+                checker::Verdict::Invalid(_) => 2,
+            })
+        }
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::from(2)
+        }
+    }
 }
 
 fn list() -> u8 {

@@ -3,6 +3,7 @@
 //! `index` joins the clients' side once for all of them, `nodes` the nodes' own.
 
 mod coverage;
+mod directory;
 mod elections;
 mod index;
 mod invariant;
@@ -35,6 +36,7 @@ mod tests_group;
 #[cfg(test)]
 mod tests_life;
 
+pub use directory::{HISTORY, OPTIONS, RunDirError, run_dir, save_options};
 pub use invariant::Invariant;
 pub use options::{Floor, Limits, Options};
 pub use report::{Coverage, Report, Verdict, Violation};

@@ -2,8 +2,11 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 /// What the broker was configured to promise, and what the run is to be held to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct Options {
     /// Retries with the same key are recognised (`brokerDeduplication`).
     pub deduplication: bool,
@@ -47,7 +50,8 @@ impl Default for Options {
 }
 
 /// Bounds on what a node's process may use; `None`: not judged. The figures are those of observations.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct Limits {
     /// `procRssBytes`
     pub rss_bytes: Option<u64>,
@@ -60,7 +64,8 @@ pub struct Limits {
 }
 
 /// What must have happened for a run to prove anything (I-23). The default asks for nothing.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct Floor {
     pub acknowledged: usize,
     pub refused: usize,
