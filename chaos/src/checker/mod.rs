@@ -1,6 +1,7 @@
 //! Says which promises a history breaks. An append-only log that answers with offsets carries its own
 //! witness, so everything is hash joins and sorted sweeps, no search. One file per family of invariants:
-//! `index` joins the clients' side once for all of them, `nodes` the nodes' own.
+//! `index` joins the clients' side once for all of them, `nodes` the nodes' own. 5,000,048 events with three
+//! drains of 2,500,000 messages took 4,837 MiB at most, 1,989 of them for the history itself (`scale`).
 
 mod coverage;
 mod directory;
@@ -26,9 +27,13 @@ mod sends;
 #[cfg(test)]
 mod brute;
 #[cfg(test)]
+mod brute_logs;
+#[cfg(test)]
 mod sample;
 #[cfg(test)]
 mod sample_group;
+#[cfg(test)]
+mod scale;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]
