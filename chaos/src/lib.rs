@@ -4,6 +4,7 @@
 //! mistake in their codec cannot hide itself.
 
 pub mod checker;
+pub mod drill;
 pub mod history;
 pub mod offline;
 pub mod rig;

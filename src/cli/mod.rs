@@ -5,6 +5,7 @@
 mod bench;
 mod client;
 mod cluster;
+mod drill;
 mod log;
 mod node;
 mod route;
@@ -55,6 +56,9 @@ enum Command {
     /// Measure a broker, or the disk
     #[command(subcommand)]
     Bench(bench::BenchCommand),
+    /// Hurt a group under load; report how long service was away and whether a promise was broken
+    #[command(subcommand)]
+    Drill(drill::DrillCommand),
     /// Look into a node's files; only reads
     #[command(subcommand)]
     Log(LogCommand),
@@ -94,6 +98,7 @@ impl Cli {
             Command::Cluster(args) => cluster::run(&args),
             Command::Status(args) => status::run(&args),
             Command::Bench(command) => bench::run(command),
+            Command::Drill(command) => drill::run(command),
             Command::Log(LogCommand::Dump { place, messages }) => {
                 log::dump(&place.dir, place.force, messages)
             }

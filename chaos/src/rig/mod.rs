@@ -4,6 +4,7 @@
 //! namespaces), `netns` the namespaces, `observe` writes into the history what the nodes say of themselves,
 //! `doctor` says which faults this machine can do. What is checked is the scenarios' own.
 
+pub mod disk;
 pub mod doctor;
 mod group;
 mod member;
