@@ -65,6 +65,9 @@ pub(super) struct DrillArgs {
     /// With --on: yes, do what was printed to that group
     #[arg(long, requires = "on")]
     yes_damage_this_group: bool,
+    /// Use loopback and the usual file system, even as root; drills that need more are skipped
+    #[arg(long, conflicts_with = "on")]
+    loopback: bool,
     /// Keep every history, also those without a finding
     #[arg(long)]
     keep_histories: bool,
@@ -108,7 +111,7 @@ pub(super) fn run(command: DrillCommand) -> CliResult {
             }
             None => return Ok(ExitCode::from(Verdict::Unjudged.exit_code())),
         },
-        None => stage::on_throw_away(&kinds, &args.settings())?,
+        None => stage::on_throw_away(&kinds, &args.settings(), args.loopback)?,
     };
     let target = Target {
         what,

@@ -6,6 +6,7 @@ mod common;
 
 mod bad_input;
 mod emptied;
+mod drill;
 mod failover;
 mod followers;
 mod groups;

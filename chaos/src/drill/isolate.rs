@@ -2,11 +2,16 @@
 
 use crate::rig::{Network, RigError, tool};
 
+/// The bridge's port that leads to the clients.
+const CLIENT_PORT: &str = "pc";
+
 /// No frame passes between the node and the other nodes, in either direction.
 pub fn isolate(network: &Network, at: usize) -> Result<(), RigError> {
+    let port = format!("p{at}");
     let rules = format!(
-        "table bridge drill {{ chain cut {{ type filter hook forward priority 0; \
-         iifname \"p{at}\" oifname != \"pc\" drop; oifname \"p{at}\" iifname != \"pc\" drop; }} }}\n"
+        "table bridge drill {{\n chain cut {{\n type filter hook forward priority 0;\n \
+         iifname \"{port}\" oifname != \"{CLIENT_PORT}\" drop\n \
+         oifname \"{port}\" iifname != \"{CLIENT_PORT}\" drop\n }}\n}}\n"
     );
     in_switch(network, &rules)
 }

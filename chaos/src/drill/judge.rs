@@ -142,7 +142,7 @@ impl Judged {
         } = self.totals;
         let what = match id {
             "rpo" => format!(
-                "{wrong} of {acknowledged} acknowledged messages missing; {read_back} records read back from all nodes"
+                "{wrong} of {acknowledged} acknowledged messages missing; {read_back} records read back"
             ),
             "refusals" => format!(
                 "{wrong} of {refused} refusals wrong; {unknown} attempts stayed unknown, {unknown_found} of them were stored"

@@ -75,8 +75,8 @@ async fn leader(
     sleep(AFTERWARDS).await;
     sleep(hold.saturating_sub(damaged.elapsed())).await;
     repair(scene, mend, &[leader], Some(span), &mut done).await?;
-    if matches!(kind, Kind::Transfer) {
-        // The leader serves until it has handed over; what counts is the gap.
+    if matches!(kind, Kind::Transfer | Kind::SlowDisk) {
+        // The leader serves on until it has handed over, or the disk really stands: what counts is the gap.
         done.recovers = None;
     }
     Ok(done)
@@ -108,13 +108,8 @@ async fn majority_loss(scene: &mut Scene) -> Result<Done, DrillError> {
     let others: Vec<usize> = (0..scene.group.nodes().len())
         .filter(|at| *at != leader)
         .collect();
-    let survivors = scene.group.nodes().len() - others.len();
-    let keep_majority = scene.group.nodes().len() / 2;
-    let (first, last) = others.split_at(
-        keep_majority
-            .saturating_sub(survivors - 1)
-            .min(others.len() - 1),
-    );
+    let quorum = scene.group.nodes().len() / 2 + 1;
+    let (first, last) = others.split_at(scene.group.nodes().len() - quorum);
     let (span, from) = damage(scene, Verb::Kill, first, "follower").await?;
     // With a majority left nothing may happen.
     sleep(Duration::from_millis(300)).await;

@@ -134,7 +134,6 @@ impl Tape {
 
     /// Notes a write attempt that has just ended.
     pub fn wrote(&self, seq: u64, node: u8, invoke: u64, outcome: &SendOutcome) {
-        let done = self.now();
         let (class, code, remark) = match outcome {
             SendOutcome::Ok(_) => (Class::Ok, 0, ""),
             SendOutcome::Fail { code: -1, .. } => (Class::Unreachable, 0, ""),
@@ -143,6 +142,8 @@ impl Tape {
         };
         let refused = class == Class::Refused;
         let mut kept = self.kept();
+        // Under the lock: samples are in the order of their ends.
+        let done = self.now();
         if code != 0 {
             let start: String = remark.chars().take(REMARK_CHARS).collect();
             *kept.remarks.entry((code, start)).or_default() += 1;
@@ -160,7 +161,8 @@ impl Tape {
 
     /// Notes a read attempt that has just ended.
     pub fn read(&self, seq: u64, node: u8, invoke: u64, class: Class) {
-        let sample = Sample {
+        let mut kept = self.kept();
+        kept.reads.push(Sample {
             seq,
             node,
             class,
@@ -168,14 +170,13 @@ impl Tape {
             words: false,
             invoke,
             done: self.now(),
-        };
-        self.kept().reads.push(sample);
+        });
     }
 
     /// Notes what a node says of itself, if that is new.
     pub fn role(&self, node: u8, role: Role, term: u64) {
-        let at = self.now();
         let mut kept = self.kept();
+        let at = self.now();
         let last = kept.roles.iter().rev().find(|change| change.node == node);
         if last.is_none_or(|last| (last.role, last.term) != (role, term)) {
             kept.roles.push(RoleChange {

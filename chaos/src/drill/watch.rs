@@ -17,7 +17,7 @@ use super::load::{Load, query_offset};
 use super::measure;
 use super::probe::Probe;
 use super::report::timeline::Timeline;
-use super::report::{Drill, Promise, Run, Verdict, answers, figure, ms};
+use super::report::{Drill, Promise, Run, Totals, Verdict, answers, figure, ms};
 use super::roles::watch_roles;
 use super::scene::{DrillError, QUEUES, create_topic};
 use super::tape::{Measured, Role, Tape, index};
@@ -129,18 +129,14 @@ pub async fn watch(what: &Watch, mut progress: impl FnMut(&str)) -> Result<Watch
     let judgement = read_back(&found, &topic, &master, &recorder, quorumlog, &mut judged).await;
     tasks.shutdown().await;
     let reason = judgement.err().map(|error| error.to_string());
-    let drill = tape.look(|measured| {
-        report(
-            what,
-            &found,
-            &judged,
-            measured,
-            &spans,
-            until,
-            reason.clone(),
-            quorumlog,
-        )
-    });
+    let mut promises = judged.promises(|id| quorumlog || id != "refusals");
+    if !quorumlog {
+        for promise in promises.iter_mut().filter(|promise| promise.id == "rpo") {
+            promise.text = "Every acknowledged message is there, at the master".to_owned();
+        }
+    }
+    let judgement = (judged.totals, promises, reason);
+    let drill = tape.look(|measured| report(what, &found, measured, &spans, until, judgement));
     Ok(Watched {
         drill,
         broker: found.broker,
@@ -289,21 +285,20 @@ async fn read_back(
     Ok(())
 }
 
-#[allow(clippy::too_many_arguments)]
+/// Totals, the promises that the checker judged, and why it could not.
+type Judgement = (Totals, Vec<Promise>, Option<String>);
+
 fn report(
     what: &Watch,
     found: &Found,
-    judged: &Judged,
     measured: &Measured,
     spans: &[usize],
     until: u64,
-    reason: Option<String>,
-    quorumlog: bool,
+    (totals, mut promises, reason): Judgement,
 ) -> Drill {
     let names: Vec<String> = found.nodes.iter().map(|node| node.name.clone()).collect();
     let runs = runs(measured, spans, found.nodes.len(), until);
-    let mut promises = judged.promises(|id| quorumlog || id != "refusals");
-    promises.insert(0, service(&runs));
+    promises.insert(1.min(promises.len()), service(&runs));
     let mut verdict = Verdict::of(promises.iter().map(|promise| promise.verdict));
     if reason.is_some() && verdict != Verdict::Broken {
         verdict = Verdict::Unjudged;
@@ -340,16 +335,20 @@ fn report(
     ];
     Drill {
         name: "watch".to_owned(),
-        what: match what.hooks.as_slice() {
-            [] => "The group was probed while somebody else did the damage.".to_owned(),
-            hooks => format!("The group was probed while {} hooks ran.", hooks.len()),
-        },
+        what: format!(
+            "The group was probed while {}. A write counts as gone through when any node acknowledges it; nodes that \
+             take none are shown as refusing.",
+            match what.hooks.len() {
+                0 => "somebody else did the damage".to_owned(),
+                hooks => format!("{hooks} hooks ran"),
+            }
+        ),
         verdict,
         reason,
         promises,
         figures: figures.into_iter().flatten().collect(),
         answers: answers(&measured.remarks),
-        totals: judged.totals,
+        totals,
         timeline: Timeline::build(measured, &names, 0, until),
         runs,
     }

@@ -17,8 +17,12 @@ const NODES: usize = 3;
 type Staged = (Vec<Drill>, String, Vec<Place>);
 
 /// Runs the drills on groups that are made for them.
-pub(super) fn on_throw_away(kinds: &[Kind], settings: &Settings) -> Result<Staged, CliError> {
-    let root = rustix::process::geteuid().is_root();
+pub(super) fn on_throw_away(
+    kinds: &[Kind],
+    settings: &Settings,
+    loopback: bool,
+) -> Result<Staged, CliError> {
+    let root = rustix::process::geteuid().is_root() && !loopback;
     if root {
         clean_up();
     }

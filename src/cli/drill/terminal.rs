@@ -42,14 +42,15 @@ pub(super) fn drill_lines(drill: &Drill) -> String {
     if let Some(reason) = &drill.reason {
         let _ = write!(text, ": {reason}");
     }
+    if drill.verdict == Verdict::Held {
+        let lost = drill.promises.iter().find(|promise| promise.id == "rpo");
+        let found = lost.map_or("", |promise| promise.found.as_str());
+        let _ = write!(text, ": {} promises. {found}", drill.promises.len());
+        return text;
+    }
     for promise in &drill.promises {
-        let _ = write!(
-            text,
-            "\n    {:10}  {}: {}",
-            word(promise.verdict),
-            promise.text,
-            promise.found
-        );
+        let name = word(promise.verdict);
+        let _ = write!(text, "\n    {name:10}  {}: {}", promise.text, promise.found);
     }
     text
 }
@@ -85,7 +86,7 @@ pub(super) fn summary(report: &Report) -> String {
             rows.push(vec![
                 name,
                 verdict,
-                drill.reason.clone().unwrap_or_default(),
+                brief(drill.reason.as_deref().unwrap_or_default()),
             ]);
         }
     }
@@ -97,6 +98,12 @@ pub(super) fn summary(report: &Report) -> String {
         table::render(&heading, &rows),
         word(report.verdict)
     )
+}
+
+/// The beginning of a text, for a table.
+fn brief(text: &str) -> String {
+    let line = text.lines().next().unwrap_or_default();
+    line.chars().take(70).collect()
 }
 
 /// Milliseconds with a unit that suits them.
