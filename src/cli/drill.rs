@@ -85,7 +85,15 @@ impl DrillArgs {
     }
 }
 
+/// Exit code 1 says that a promise was broken: what ends a drill early is no verdict, and gets 2.
 pub(super) fn run(command: DrillCommand) -> CliResult {
+    perform(command).or_else(|error| {
+        eprintln!("quorumlog: {error}");
+        Ok(ExitCode::from(Verdict::Unjudged.exit_code()))
+    })
+}
+
+fn perform(command: DrillCommand) -> CliResult {
     let (kinds, args) = match command {
         DrillCommand::LeaderKill(args) => (vec![Kind::LeaderKill], args),
         DrillCommand::LeaderPause(args) => (vec![Kind::LeaderPause], args),

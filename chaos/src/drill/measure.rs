@@ -1,8 +1,6 @@
 //! What the samples of a probe say: recovery times, windows without service, refusals, percentiles. Pure
 //! functions; where the samples come from is the tape's.
 
-use std::collections::BTreeMap;
-
 use super::tape::{Class, Sample};
 
 #[cfg(test)]
@@ -28,40 +26,6 @@ pub fn first_failure_to_success(samples: &[Sample], start: u64, until: u64) -> O
         .map(|sample| sample.invoke)
         .min()?;
     recovery(samples, failed, failed)
-}
-
-/// One attempt at each node, next to each other in time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Round {
-    /// When its first attempt began.
-    pub invoke: u64,
-    /// Whether some node acknowledged.
-    pub ok: bool,
-}
-
-/// The rounds of `nodes` attempts each, in order of time.
-pub fn rounds(samples: &[Sample], nodes: usize) -> Vec<Round> {
-    let width = nodes.max(1) as u64;
-    let mut rounds: BTreeMap<u64, Round> = BTreeMap::new();
-    for sample in samples {
-        let round = rounds.entry(sample.seq / width).or_insert(Round {
-            invoke: sample.invoke,
-            ok: false,
-        });
-        round.invoke = round.invoke.min(sample.invoke);
-        round.ok |= sample.class == Class::Ok;
-    }
-    let mut rounds: Vec<Round> = rounds.into_values().collect();
-    rounds.sort_unstable_by_key(|round| round.invoke);
-    rounds
-}
-
-/// When the first round from `from` to before `until` began that no node acknowledged.
-pub fn first_lost_round(rounds: &[Round], from: u64, until: u64) -> Option<u64> {
-    rounds
-        .iter()
-        .find(|round| !round.ok && (from..until).contains(&round.invoke))
-        .map(|round| round.invoke)
 }
 
 /// A span of time without an acknowledgement.
@@ -97,9 +61,15 @@ pub fn windows(samples: &[Sample], from: u64, to: u64, least: u64) -> Vec<Window
 }
 
 /// The longest span within `from..to` without an acknowledgement.
+pub fn longest_window(samples: &[Sample], from: u64, to: u64) -> Option<Window> {
+    windows(samples, from, to, 1)
+        .into_iter()
+        .max_by_key(Window::length)
+}
+
+/// Its length.
 pub fn longest_gap(samples: &[Sample], from: u64, to: u64) -> u64 {
-    let all = windows(samples, from, to, 1);
-    all.iter().map(Window::length).max().unwrap_or(0)
+    longest_window(samples, from, to).map_or(0, |window| window.length())
 }
 
 /// Time from the start of a fault to the completion of the first refusal of an attempt begun when the fault had

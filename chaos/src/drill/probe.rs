@@ -55,7 +55,7 @@ impl Probing {
 }
 
 impl Probe {
-    /// Starts. `first` numbers the first attempt; it is rounded up to a whole round.
+    /// Starts. `first` numbers the first attempt; it is rounded up so that it is the first node's.
     pub fn start(&self, first: u64, tape: &Arc<Tape>, recorder: &Arc<Recorder>) -> Probing {
         let (stop, stopped) = watch::channel(false);
         let running = Running {

@@ -83,7 +83,7 @@ async fn repeat(
         let to = scene.tape.now();
         let run = scene
             .tape
-            .look(|measured| figures(number, from, to, &done, measured));
+            .look(|measured| figures(kind, number, (from, to), &done, measured));
         let broken = run.problem.is_some();
         progress(&run);
         runs.push(run);
@@ -95,7 +95,13 @@ async fn repeat(
 }
 
 /// The figures of one repetition.
-fn figures(number: u32, from: u64, to: u64, done: &Done, measured: &Measured) -> Run {
+fn figures(
+    kind: Kind,
+    number: u32,
+    (from, to): (u64, u64),
+    done: &Done,
+    measured: &Measured,
+) -> Run {
     let writes = since(&measured.writes, from);
     let reads = since(&measured.reads, from);
     let Counts {
@@ -108,6 +114,11 @@ fn figures(number: u32, from: u64, to: u64, done: &Done, measured: &Measured) ->
         Some((lost, until)) => measure::counts(writes, lost.effective, until),
         None => measure::counts(writes, done.begun, to),
     };
+    // Elsewhere the first failed attempt is one at a node whose loss costs nothing.
+    let whole_outage = matches!(
+        kind,
+        Kind::LeaderKill | Kind::LeaderPause | Kind::LeaderIsolate | Kind::PowerCut
+    );
     let recovery = |samples| {
         let from = done.recovers?;
         measure::recovery(samples, from.start, from.effective).map(ms)
@@ -118,7 +129,9 @@ fn figures(number: u32, from: u64, to: u64, done: &Done, measured: &Measured) ->
         to_ms: ms(to),
         hit: done.hit.clone(),
         rto_write_ms: recovery(writes),
-        rto_openchaos_ms: measure::first_failure_to_success(writes, done.begun, to).map(ms),
+        rto_openchaos_ms: whole_outage
+            .then(|| measure::first_failure_to_success(writes, done.begun, to).map(ms))
+            .flatten(),
         rto_read_ms: recovery(reads),
         refusal_ms: done.lost.and_then(|(lost, _)| {
             measure::time_to_refusal(writes, lost.start, lost.effective).map(ms)

@@ -23,7 +23,7 @@ pub enum Class {
 /// One attempt of a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sample {
-    /// Attempts are numbered in the order of their schedule; one of each node makes a round.
+    /// Attempts are numbered in the order of their schedule.
     pub seq: u64,
     /// Index of the node that was asked.
     pub node: u8,

@@ -1,6 +1,8 @@
 //! The measuring half alone: any RocketMQ-compatible group is probed while somebody else does the damage, by hand or by
 //! hook commands, and everything is read back at the end.
 
+mod told;
+
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -14,13 +16,11 @@ use super::discover::{self, Found};
 use super::given::run_shell;
 use super::judge::{Judged, judge};
 use super::load::{Load, query_offset};
-use super::measure;
 use super::probe::Probe;
-use super::report::timeline::Timeline;
-use super::report::{Drill, Promise, Run, Totals, Verdict, answers, figure, ms};
+use super::report::Drill;
 use super::roles::watch_roles;
 use super::scene::{DrillError, QUEUES, create_topic};
-use super::tape::{Measured, Role, Tape, index};
+use super::tape::{Role, Tape, index};
 use crate::history::Recorder;
 use crate::wire::{Connection, WireError};
 use crate::workload::{Drainer, Node};
@@ -77,7 +77,7 @@ const ROUTE_EVERY: Duration = Duration::from_millis(250);
 const REQUEST_WITHIN: Duration = Duration::from_secs(5);
 /// For a group to come back at the end, and for queues to be built.
 const SETTLE: Duration = Duration::from_secs(90);
-/// Without hooks, times without an acknowledgement of at least this are taken for the damage.
+/// Shorter times without an acknowledgement are no outage; without hooks, outages are taken for the damage.
 const OUTAGE: u64 = 200_000_000;
 
 /// Watches a group. `progress` is told what happens.
@@ -136,7 +136,8 @@ pub async fn watch(what: &Watch, mut progress: impl FnMut(&str)) -> Result<Watch
         }
     }
     let judgement = (judged.totals, promises, reason);
-    let drill = tape.look(|measured| report(what, &found, measured, &spans, until, judgement));
+    let drill =
+        tape.look(|measured| told::report(what, &found, measured, &spans, until, judgement));
     Ok(Watched {
         drill,
         broker: found.broker,
@@ -283,157 +284,4 @@ async fn read_back(
     let events = recorder.events().map_err(DrillError::from)?;
     judge(&events, quorumlog, judged);
     Ok(())
-}
-
-/// Totals, the promises that the checker judged, and why it could not.
-type Judgement = (Totals, Vec<Promise>, Option<String>);
-
-fn report(
-    what: &Watch,
-    found: &Found,
-    measured: &Measured,
-    spans: &[usize],
-    until: u64,
-    (totals, mut promises, reason): Judgement,
-) -> Drill {
-    let names: Vec<String> = found.nodes.iter().map(|node| node.name.clone()).collect();
-    let runs = runs(measured, spans, found.nodes.len(), until);
-    promises.insert(1.min(promises.len()), service(&runs));
-    let mut verdict = Verdict::of(promises.iter().map(|promise| promise.verdict));
-    if reason.is_some() && verdict != Verdict::Broken {
-        verdict = Verdict::Unjudged;
-    }
-    let figures = [
-        figure(
-            "rto_write_ms",
-            "Damage to the first acknowledged write",
-            &runs,
-            |run| run.rto_write_ms,
-            None,
-        ),
-        figure(
-            "write_gap_ms",
-            "Longest time without an acknowledged write",
-            &runs,
-            |run| run.write_gap_ms,
-            None,
-        ),
-        figure(
-            "rto_openchaos_ms",
-            "First failed write to the first good one (OpenChaos)",
-            &runs,
-            |run| run.rto_openchaos_ms,
-            None,
-        ),
-        figure(
-            "rto_read_ms",
-            "Damage to the first answered read",
-            &runs,
-            |run| run.rto_read_ms,
-            None,
-        ),
-    ];
-    Drill {
-        name: "watch".to_owned(),
-        what: format!(
-            "The group was probed while {}. A write counts as gone through when any node acknowledges it; nodes that \
-             take none are shown as refusing.",
-            match what.hooks.len() {
-                0 => "somebody else did the damage".to_owned(),
-                hooks => format!("{hooks} hooks ran"),
-            }
-        ),
-        verdict,
-        reason,
-        promises,
-        figures: figures.into_iter().flatten().collect(),
-        answers: answers(&measured.remarks),
-        totals,
-        timeline: Timeline::build(measured, &names, 0, until),
-        runs,
-    }
-}
-
-/// One run for each hook; without hooks one for each time without an acknowledgement.
-fn runs(measured: &Measured, spans: &[usize], nodes: usize, until: u64) -> Vec<Run> {
-    let damages: Vec<(u64, String)> = match spans {
-        [] => measure::windows(&measured.writes, first(measured), until, OUTAGE)
-            .into_iter()
-            .map(|window| (window.start, "seen by the probe".to_owned()))
-            .collect(),
-        spans => spans
-            .iter()
-            .filter_map(|at| measured.spans.get(*at))
-            .map(|span| (span.start, span.label.clone()))
-            .collect(),
-    };
-    let rounds = measure::rounds(&measured.writes, nodes);
-    (1u32..)
-        .zip(&damages)
-        .map(|(number, (start, label))| {
-            let end = damages
-                .get(number as usize)
-                .map_or(until, |(next, _)| *next);
-            // A hook may take its time: service is away from the first round that nobody acknowledged.
-            let lost = measure::first_lost_round(&rounds, *start, end);
-            let counts = measure::counts(&measured.writes, *start, end);
-            Run {
-                number,
-                from_ms: ms(*start),
-                to_ms: ms(end),
-                hit: label.clone(),
-                rto_write_ms: lost
-                    .and_then(|lost| measure::recovery(&measured.writes, *start, lost))
-                    .map(ms),
-                rto_openchaos_ms: lost
-                    .and_then(|lost| measure::first_failure_to_success(&measured.writes, lost, end))
-                    .map(ms),
-                rto_read_ms: lost
-                    .and_then(|lost| measure::recovery(&measured.reads, *start, lost))
-                    .map(ms),
-                write_gap_ms: Some(ms(measure::longest_gap(&measured.writes, *start, end))),
-                acknowledged: counts.acknowledged,
-                refused: counts.refused,
-                refused_by_contract: counts.refused_by_contract,
-                unreachable: counts.unreachable,
-                unknown: counts.unknown,
-                ..Run::default()
-            }
-        })
-        .collect()
-}
-
-/// When the first write was acknowledged.
-fn first(measured: &Measured) -> u64 {
-    let acknowledged = |sample: &&super::tape::Sample| sample.class == super::tape::Class::Ok;
-    measured
-        .writes
-        .iter()
-        .find(acknowledged)
-        .map_or(0, |sample| sample.done)
-}
-
-/// Whether service was back after each damage. How long it may take is for the reader to judge.
-fn service(runs: &[Run]) -> Promise {
-    let longest = runs
-        .iter()
-        .filter_map(|run| run.write_gap_ms)
-        .fold(0.0, f64::max);
-    let away = |run: &&Run| {
-        run.write_gap_ms
-            .is_none_or(|gap| gap >= run.to_ms - run.from_ms)
-    };
-    let verdict = match runs.iter().filter(away).count() {
-        0 => Verdict::Held,
-        _ => Verdict::Broken,
-    };
-    Promise {
-        id: "rto".to_owned(),
-        text: "Writes came back after each damage".to_owned(),
-        verdict,
-        found: format!(
-            "{} times; the longest time without an acknowledged write was {longest:.0} ms",
-            runs.len()
-        ),
-    }
 }

@@ -107,27 +107,6 @@ fn openchaos_measures_from_the_first_failure_to_the_next_success() {
 }
 
 #[test]
-fn a_round_is_good_when_one_node_acknowledged() {
-    let of = samples(&[
-        (0, 1, OK),
-        (3, 4, NO),
-        (6, 7, DEAD),
-        (10, 60, LOST),
-        (13, 14, NO),
-        (16, 17, DEAD),
-        (20, 21, DEAD),
-        (23, 24, DEAD),
-        (26, 40, OK),
-    ]);
-    let rounds = rounds(&of, 3);
-    let seen: Vec<(u64, bool)> = rounds.iter().map(|r| (r.invoke, r.ok)).collect();
-    assert_eq!(seen, [(0, true), (10, false), (20, true)]);
-    assert_eq!(first_lost_round(&rounds, 0, 100), Some(10));
-    assert_eq!(first_lost_round(&rounds, 11, 100), None);
-    assert_eq!(first_lost_round(&rounds, 0, 10), None);
-}
-
-#[test]
 fn windows_are_the_times_without_an_acknowledgement() {
     let of = samples(&[
         (0, 2, OK),

@@ -85,7 +85,7 @@ function checklist() {
     ["Every acknowledged message is present", promiseVerdict("rpo"), everywhere("rpo")],
   ];
   return `<h2>The checklist</h2><div class="card"><table>` +
-    rows.map(([a, v, b]) => `<tr><td>${chip(v)}</td><td><b>${esc(a)}</b></td><td class="soft">${b}</td></tr>`).join("") + `</table></div>`;
+    rows.map(([a, v, b]) => `<tr><td>${chip(v, v === "skipped" ? "not drilled" : "")}</td><td><b>${esc(a)}</b></td><td class="soft">${b}</td></tr>`).join("") + `</table></div>`;
 }
 
 function headline() {

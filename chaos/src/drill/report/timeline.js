@@ -50,7 +50,7 @@ function chart(d) {
   }
   function nice(v) {
     const p = Math.pow(10, Math.floor(Math.log10(Math.max(v, 1))));
-    return [1, 2, 2.5, 5, 10].map((m) => m * p).find((m) => m >= v) || 10 * p;
+    return [1, 1.5, 2, 3, 4, 5, 6, 8, 10].map((m) => m * p).find((m) => m >= v) || 10 * p;
   }
   function stack(cols, low, high, y, colour) {
     if (!cols.length) return "";
