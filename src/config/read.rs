@@ -29,6 +29,11 @@ impl<'a> Source<'a> {
         let mut values: BTreeMap<String, Property> = BTreeMap::new();
         for property in properties {
             let (line, key) = (property.line, property.key.clone());
+            if property.value.is_empty() {
+                warnings.push(format!(
+                    "{file}:{line}: {key} has no value: it counts as not set"
+                ));
+            }
             if let Some(earlier) = values.insert(key.clone(), property) {
                 warnings.push(format!(
                     "{file}:{line}: {key} is set a second time; the value of line {} is dropped",

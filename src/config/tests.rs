@@ -291,7 +291,7 @@ fn what_is_kept_anyway_is_only_named() {
 #[test]
 fn every_other_key_is_named_with_a_reason_or_a_hint() {
     let text = format!(
-        "{SINGLE}listenport=1\nsendMessageThreadPoolNums=16\nfoo=bar\nnamesrvAddr=h:9876\nlistenPort=11000\nlistenPort=12000\n"
+        "{SINGLE}listenport=1\nsendMessageThreadPoolNums=16\nfoo=bar\nnamesrvAddr=h:9876\nlistenPort=11000\nlistenPort=12000\nslaveReadEnable=\n"
     );
     let config = Config::parse(&text, "b.conf").unwrap();
     assert_eq!(config.listen_port, 12000);
@@ -299,6 +299,7 @@ fn every_other_key_is_named_with_a_reason_or_a_hint() {
         config.warnings,
         [
             "b.conf:7: listenPort is set a second time; the value of line 6 is dropped",
+            "b.conf:8: slaveReadEnable has no value: it counts as not set",
             "b.conf:4: foo=bar is unknown and has no effect",
             "b.conf:2: listenport=1 is unknown and has no effect; did you mean listenPort?",
             "b.conf:5: namesrvAddr=h:9876 has no effect: the built-in name server answers from what Raft knows; nothing is registered elsewhere yet",
