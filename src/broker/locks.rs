@@ -3,12 +3,36 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use tokio::time::Instant;
+
 use super::{Broker, Request};
 use crate::protocol::body::{LockBatch, MessageQueue, locked_queues};
 use crate::protocol::codes::response;
 use crate::protocol::frame::Reply;
 use crate::store::command::QueueId;
 use crate::store::{Command, CommandOutcome};
+
+/// The clock that locks expire by: set once, when this process begins, and going on evenly whatever happens to
+/// the machine's clock. A lock must not end early because that one is put forward.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LockClock {
+    set_to_ms: i64,
+    at: Instant,
+}
+
+impl LockClock {
+    pub(super) fn set(now_ms: i64) -> LockClock {
+        LockClock {
+            set_to_ms: now_ms,
+            at: Instant::now(),
+        }
+    }
+
+    /// Milliseconds since the epoch.
+    fn now_ms(&self) -> i64 {
+        self.set_to_ms + self.at.elapsed().as_millis() as i64
+    }
+}
 
 impl Broker {
     /// Grants queues to a client, by a command of the log: a lock holds whoever leads. The queues are named
@@ -26,7 +50,7 @@ impl Broker {
             group: batch.consumer_group,
             client: batch.client_id,
             queues: queues.into_iter().collect(),
-            now_ms: self.wall_ms(),
+            now_ms: self.lock_clock.now_ms(),
         };
         let broker = self.clone();
         tokio::spawn(async move {
@@ -121,6 +145,15 @@ mod tests {
             queue_id,
             topic: "t".into(),
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn locks_expire_by_the_time_that_passed_and_not_by_the_machines_clock() {
+        let clock = LockClock::set(1_000);
+        assert_eq!(clock.now_ms(), 1_000);
+        // The machine's clock does not go on with simulated time.
+        tokio::time::advance(std::time::Duration::from_secs(59)).await;
+        assert_eq!(clock.now_ms(), 60_000);
     }
 
     #[test]

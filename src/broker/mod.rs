@@ -83,6 +83,7 @@ pub struct Broker {
     passing: forward::Passing,
     /// When this node started, ms since the epoch.
     boot_ms: i64,
+    lock_clock: locks::LockClock,
     /// Counts the sends that leave the choice of the queue to the broker.
     turns: AtomicU32,
 }
@@ -107,6 +108,7 @@ impl Broker {
             holds,
             passing: forward::Passing::default(),
             boot_ms: group.env().clock.wall_ms(),
+            lock_clock: locks::LockClock::set(group.env().clock.wall_ms()),
             turns: AtomicU32::new(0),
             config,
             group,

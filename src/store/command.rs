@@ -94,7 +94,8 @@ pub enum Command {
         offset: i64,
     },
     /// Grants each queue that is free, expired (60 s without renewal, by `now_ms`) or already held by
-    /// `client`. `now_ms` is the leader's wall clock; time never runs backwards in the state.
+    /// `client`. `now_ms` is the leader's clock as of its process's start, going on evenly; time never
+    /// runs backwards in the state.
     Lock {
         group: String,
         client: String,
