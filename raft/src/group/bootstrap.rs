@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use openraft::errors::{InitializeError, RaftError};
 use tokio::sync::watch;
 use tokio::time::sleep;
@@ -12,11 +13,15 @@ use super::GroupConfig;
 use super::RaftNode;
 use super::newcomer::Newcomer;
 use super::view::Heard;
+use crate::peer::{Links, PeersTag};
 use crate::types::{NodeId, Peer};
 
 /// How long an empty node waits for a leader to speak before it takes part in founding the group. Longer
 /// than the longest pause between two attempts of a leader to reach it (500 ms) and a heartbeat.
 const ELDER_WAIT: Duration = Duration::from_millis(700);
+
+/// How long an answer to a question is waited for, and the pause before it is asked again.
+const ASK_BOUND: Duration = Duration::from_secs(1);
 
 /// Founds the group, unless this node has a log already or a leader is there. Every node may do this at the
 /// same time: all write the same first entry, and an election decides. A node that is filled by a leader
@@ -67,6 +72,25 @@ pub(super) async fn found(
         Err(RaftError::APIError(InitializeError::NotAllowed(_))) => {}
         Err(error) => tracing::warn!(node, %error, "cannot found the group"),
     }
+}
+
+/// Asks each other node once for its list of peers, as soon as it answers, and warns when it differs.
+pub(super) async fn compare_peers(links: Links, ours: PeersTag) {
+    let compared = links.iter().map(|(node, link)| async move {
+        let theirs = loop {
+            match link.standing(ASK_BOUND).await {
+                Some(said) => break said.peers,
+                None => sleep(ASK_BOUND).await,
+            }
+        };
+        if let Some(difference) = ours.difference(theirs) {
+            tracing::warn!(
+                "dLegerPeers of node {node} names {difference} than this node's: it must be the same on all \
+                 nodes, and no group is founded while it names other nodes"
+            );
+        }
+    });
+    join_all(compared).await;
 }
 
 /// Warns when the configured peers are not the stored members.

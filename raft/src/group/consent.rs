@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::peer::Standing;
+use crate::peer::{PeersTag, Standing};
 use crate::types::{EntryId, NodeId};
 
 /// The other nodes of the group, and what each said last to this process.
@@ -89,9 +89,11 @@ fn not_voted(node: NodeId, said: &Standing, term: u64, candidate: NodeId) -> Res
 }
 
 /// Was the whole group without data and votes at some moment between two rounds of answers? Then nobody has
-/// promised anything to anybody, and the group may be founded.
-pub(super) fn nothing_was_promised(first: &Others, second: &Others) -> bool {
-    let blank = |said: &Standing| said.voted.is_none() && without_data(said.last);
+/// promised anything to anybody, and the group may be founded, if all mean the same nodes by it.
+pub(super) fn nothing_was_promised(first: &Others, second: &Others, peers: PeersTag) -> bool {
+    let blank = |said: &Standing| {
+        said.voted.is_none() && without_data(said.last) && said.peers.same_nodes(peers)
+    };
     first.len() == second.len()
         && first.iter().all(|(node, before)| {
             let after = second.get(node).copied().flatten();

@@ -1,9 +1,14 @@
 //! Tables of what an unfilled node does.
 
 use super::*;
+use crate::peer::PeersTag;
 
 fn id(term: u64, index: u64) -> Option<EntryId> {
     Some(EntryId { term, index })
+}
+
+fn peers(nodes: u64) -> PeersTag {
+    PeersTag::of(&(1..=nodes).map(|node| (node, String::new())).collect())
 }
 
 fn full(voted: Option<(u64, NodeId)>, last: Option<EntryId>) -> Option<Standing> {
@@ -14,6 +19,7 @@ fn full(voted: Option<(u64, NodeId)>, last: Option<EntryId>) -> Option<Standing>
         last,
         leads: None,
         full: false,
+        peers: peers(3),
     })
 }
 
@@ -109,11 +115,17 @@ fn a_group_is_founded_only_when_all_were_without_data_at_one_moment() {
         ..said
     });
     let founder = full(None, id(0, 0));
+    let of_four = blank.map(|said| Standing {
+        peers: peers(4),
+        ..said
+    });
     let table = [
         (all(blank, blank), all(blank, blank), true),
         (all(blank, blank), all(blank, founder), true),
         (all(blank, blank), all(blank, None), false),
         (all(None, blank), all(blank, blank), false),
+        // Another membership would be another group.
+        (all(blank, of_four), all(blank, of_four), false),
         (all(blank, blank), all(blank, restarted), false),
         (all(blank, blank), all(blank, full(None, id(1, 1))), false),
         (
@@ -126,7 +138,7 @@ fn a_group_is_founded_only_when_all_were_without_data_at_one_moment() {
         (Others::new(), Others::new(), true),
     ];
     for (first, second, founds) in table {
-        let found = nothing_was_promised(&first, &second);
+        let found = nothing_was_promised(&first, &second, peers(3));
         assert_eq!(found, founds, "{first:?} {second:?}");
     }
 }

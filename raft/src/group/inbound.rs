@@ -21,7 +21,7 @@ use super::newcomer::Newcomer;
 use super::room::Room;
 use super::view::Heard;
 use crate::log::Log;
-use crate::peer::{Inbound, Standing};
+use crate::peer::{Inbound, PeersTag, Standing};
 use crate::storage::entry::TypeConfig;
 use crate::types::{NodeId, PeerService, Role, View};
 
@@ -40,6 +40,8 @@ pub(crate) struct RaftInbound {
     pub log: Log,
     /// Of this process.
     pub incarnation: u64,
+    /// As configured here.
+    pub peers: PeersTag,
     /// How long a leader's silence is respected.
     pub lease: Duration,
 }
@@ -281,6 +283,7 @@ impl Inbound for RaftInbound {
             last: self.log.appended(),
             leads,
             full: self.room.is_full(),
+            peers: self.peers,
         }
     }
 

@@ -14,7 +14,7 @@ use tokio::time::sleep;
 
 use super::consent::{self, Hold, Others};
 use crate::log::Log;
-use crate::peer::{Links, Standing};
+use crate::peer::{Links, PeersTag, Standing};
 use crate::storage::entry::{TypeConfig, entry_id};
 use crate::types::{EntryId, NodeId};
 
@@ -30,19 +30,21 @@ pub(super) struct Newcomer {
     node: NodeId,
     log: Log,
     links: Links,
+    peers: PeersTag,
     /// What the others said last to this process.
     others: Mutex<Others>,
     unfilled: watch::Sender<bool>,
 }
 
 impl Newcomer {
-    pub fn new(node: NodeId, log: Log, links: Links) -> Newcomer {
+    pub fn new(node: NodeId, log: Log, links: Links, peers: PeersTag) -> Newcomer {
         let others = links.keys().map(|node| (*node, None)).collect();
         let (unfilled, _) = watch::channel(log.unfilled());
         Newcomer {
             node,
             log,
             links,
+            peers,
             others: Mutex::new(others),
             unfilled,
         }
@@ -102,9 +104,9 @@ impl Newcomer {
         while !self.is_filled() {
             let round = self.ask().await;
             let may_found = consent::without_data(self.log.appended())
-                && before
-                    .as_ref()
-                    .is_some_and(|before| consent::nothing_was_promised(before, &round));
+                && before.as_ref().is_some_and(|before| {
+                    consent::nothing_was_promised(before, &round, self.peers)
+                });
             if may_found || self.has_caught_up(&mut target) {
                 match self.log.set_filled().await {
                     Ok(()) => self.tell_filled(may_found),

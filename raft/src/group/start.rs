@@ -19,7 +19,7 @@ use super::room::Room;
 use super::{Group, GroupConfig, Inner, StartError, bootstrap, view};
 use crate::env::{Env, WriterMode, random};
 use crate::log::{Log, LogReader, OpenError, Options};
-use crate::peer::{self, Identity, Link, Links, Network};
+use crate::peer::{self, Identity, Link, Links, Network, PeersTag};
 use crate::storage::{LogStore, Machine};
 use crate::types::{PeerService, StateMachine};
 
@@ -51,7 +51,9 @@ pub(super) async fn start(
     let applied = machine.applied();
     let us = identity(&config);
     let links = links(&us, &env);
-    let newcomer = Arc::new(Newcomer::new(config.node, log.clone(), links.clone()));
+    let tag = PeersTag::of(&config.peers);
+    let newcomer = Newcomer::new(config.node, log.clone(), links.clone(), tag);
+    let newcomer = Arc::new(newcomer);
     let network = Network {
         links: links.clone(),
     };
@@ -74,6 +76,7 @@ pub(super) async fn start(
         room: room.clone(),
         log: log.clone(),
         incarnation: us.incarnation,
+        peers: tag,
         lease: config.timers.election_max,
     });
     let mut tasks = JoinSet::new();
@@ -92,6 +95,7 @@ pub(super) async fn start(
         newcomer.clone(),
         heard_by,
     ));
+    tasks.spawn(bootstrap::compare_peers(links.clone(), tag));
     tasks.spawn(room.clone().watch(env.clone()));
     tasks.spawn(
         room.clone()

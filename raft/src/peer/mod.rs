@@ -26,7 +26,7 @@ pub(crate) use inbound::Inbound;
 pub(crate) use link::Link;
 pub(crate) use listener::serve;
 pub(crate) use network::{Links, Network};
-pub(crate) use standing::Standing;
+pub(crate) use standing::{PeersTag, Standing};
 
 #[cfg(test)]
 mod tests;

@@ -143,6 +143,7 @@ impl Inbound for Shared {
             last: None,
             leads: None,
             full: false,
+            peers: PeersTag::of(&BTreeMap::new()),
         }
     }
 
