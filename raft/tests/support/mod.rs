@@ -25,7 +25,7 @@ use self::disks::{Free, TestFiles};
 use self::net::{Cuts, TestNet};
 
 /// Long enough for anything that should happen soon, on a busy machine.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub const PATIENCE: Duration = Duration::from_secs(40);
 
 /// A machine that remembers what it applied and answers with the index.
 #[derive(Clone, Default)]
@@ -98,6 +98,7 @@ pub struct Cluster {
     pub free: BTreeMap<NodeId, Free>,
     /// Free bytes below which a node refuses.
     pub disk_reserve: u64,
+    pub timers: Timers,
 }
 
 /// Addresses that nobody uses now.
@@ -147,7 +148,19 @@ impl Cluster {
                 .map(|node| (node, Arc::new(AtomicU64::new(u64::MAX))))
                 .collect(),
             disk_reserve: 0,
+            timers: Timers::default(),
         }
+    }
+
+    /// As [`Cluster::new`], with timers under which no leader is lost although the machine is busy.
+    pub fn calm(count: u64) -> Cluster {
+        let mut cluster = Cluster::new(count);
+        cluster.timers = Timers {
+            heartbeat: Duration::from_millis(200),
+            election_min: Duration::from_millis(500),
+            election_max: Duration::from_millis(2000),
+        };
+        cluster
     }
 
     /// `count` running nodes.
@@ -162,6 +175,7 @@ impl Cluster {
     pub fn config(&self, node: NodeId) -> GroupConfig {
         GroupConfig {
             disk_reserve: self.disk_reserve,
+            timers: self.timers,
             ..config(self.dir.path(), "g", node, &self.peers)
         }
     }
@@ -248,6 +262,40 @@ impl Cluster {
             .propose(Bytes::copy_from_slice(payload))
             .await?;
         timeout(PATIENCE, proposal.result()).await.unwrap()
+    }
+
+    /// Writes until a leader acknowledges it; on a busy machine leaders come and go. It may then be there twice.
+    pub async fn acknowledge(&self, payload: &[u8]) {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            let leader = self.leader().await;
+            match self.write(leader, payload).await {
+                Ok(_) => return,
+                Err(error) => assert!(Instant::now() < until, "{error}"),
+            }
+        }
+    }
+
+    /// The first bytes of what a node applied, each once, in the order in which they came first.
+    pub fn numbers(&self, node: NodeId) -> Vec<u8> {
+        let mut numbers = Vec::new();
+        for payload in self.nodes[&node].machine.payloads() {
+            if !numbers.contains(&payload[0]) {
+                numbers.push(payload[0]);
+            }
+        }
+        numbers
+    }
+
+    /// Waits until every running node has applied the numbers below `end`.
+    pub async fn all_have(&self, end: u8) {
+        for node in self.nodes.keys() {
+            eventually(&format!("node {node} has the numbers below {end}"), || {
+                self.numbers(*node).len() >= usize::from(end)
+            })
+            .await;
+            assert!(self.numbers(*node).into_iter().eq(0..end), "node {node}");
+        }
     }
 
     /// Waits until every running node has applied `count` payloads.
