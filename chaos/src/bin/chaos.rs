@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use quorumlog_chaos::checker;
+use quorumlog_chaos::rig::disk::remove_leftover_disks;
 use quorumlog_chaos::rig::doctor::Facility;
 use quorumlog_chaos::rig::remove_leftovers;
 use quorumlog_chaos::scenario::{
@@ -151,7 +152,8 @@ fn of_tier(tier: Tier) -> Vec<&'static Scenario> {
 }
 
 fn run(scenarios: &[&Scenario], options: &RunOptions) -> Result<u8, RunError> {
-    let leftovers = remove_leftovers()?;
+    let mut leftovers = remove_leftovers()?;
+    leftovers.extend(remove_leftover_disks()?);
     if !leftovers.is_empty() {
         println!("removed what dead runs left: {}", leftovers.join(" "));
     }

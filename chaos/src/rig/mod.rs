@@ -2,11 +2,15 @@
 //!
 //! `group` is the group itself, `member` one node of it, `site` the place where it runs (loopback or network
 //! namespaces), `netns` the namespaces, `observe` writes into the history what the nodes say of themselves,
-//! `doctor` says which faults this machine can do. What is checked is the scenarios' own.
+//! `disk`, `liar`, `damage`, `inject` and `clock` hurt what a node stands on; `doctor` says which faults this machine can do. What is checked is the scenarios' own.
 
+pub mod clock;
+pub mod damage;
 pub mod disk;
 pub mod doctor;
 mod group;
+pub mod inject;
+pub mod liar;
 mod member;
 mod netns;
 mod observe;
