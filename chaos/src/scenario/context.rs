@@ -41,6 +41,8 @@ pub struct Run {
     pub panics_expected: bool,
     pub(super) rig: Option<Rig>,
     pub(super) loads: Vec<Load>,
+    /// Also those that were stopped: their keys are taken.
+    pub(super) loads_made: usize,
     pub(super) reading: Option<Reading>,
     pub(super) observer: Option<Observer>,
     pub(super) undo: Vec<Undo>,
@@ -96,7 +98,8 @@ impl Run {
         let nodes = self.rig()?.nodes();
         let mut load = Producers::new(nodes, TOPIC, QUEUES);
         load.seed = self.rng.next_u64();
-        load.prefix = format!("l{}p", self.loads.len());
+        load.prefix = format!("l{}p", self.loads_made);
+        self.loads_made += 1;
         Ok(load)
     }
 

@@ -2,11 +2,13 @@
 //! fault catalogue; `context` is what a scenario works with, `runner` starts, heals, drains and checks,
 //! `verdict` decides what a run proved.
 
+mod clock;
 mod context;
 mod coverage;
 mod finish;
 mod process;
 mod runner;
+mod storage;
 mod verdict;
 
 pub use context::{Load, Run};
@@ -80,7 +82,11 @@ pub enum Stop {
 
 /// All scenarios, in the order of the catalogue.
 pub fn all() -> Vec<&'static Scenario> {
-    [process::SCENARIOS].into_iter().flatten().collect()
+    let families = [process::SCENARIOS]
+        .into_iter()
+        .chain(storage::FAMILIES)
+        .chain([clock::SCENARIOS]);
+    families.flatten().collect()
 }
 
 /// The scenario of this name.

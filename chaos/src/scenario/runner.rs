@@ -251,6 +251,7 @@ impl Run {
             panics_expected: false,
             rig: None,
             loads: Vec::new(),
+            loads_made: 0,
             reading: None,
             observer: None,
             undo: Vec::new(),
