@@ -455,12 +455,19 @@ impl LogFile for FaultyFile {
         let off = disk.off;
         let inode = &mut disk.inodes[self.inode];
         if attempted.is_err() && !off {
-            // As Linux does it: the pages count as clean, what was in them is never written.
-            inode.pending.clear();
+            // As Linux does it: the pages count as clean and can still be read, but what was in them is never
+            // written, also not by a later sync.
+            inode
+                .pending
+                .retain(|change| matches!(change, Change::SetLen(_)));
         }
         attempted?;
-        inode.durable = inode.now.clone();
-        inode.pending.clear();
+        for change in std::mem::take(&mut inode.pending) {
+            match change {
+                Change::SetLen(len) => inode.durable.resize(len, 0),
+                Change::Write { offset, bytes } => write(&mut inode.durable, offset, &bytes),
+            }
+        }
         Ok(())
     }
 

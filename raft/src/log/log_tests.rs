@@ -374,6 +374,49 @@ async fn a_failed_sync_or_write_is_final() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_a_start_reads_after_a_failed_sync_survives_a_power_cut() {
+    for seed in 0..30 {
+        let files = FaultyFiles::new(seed);
+        let log = open(&files, BIG).expect("opens");
+        append_numbered(&log, 0..2, 1).await;
+        files.fail_after(Op::Sync, 0);
+        assert!(append(&log, vec![entry(1, 2, "x")]).await.is_err());
+        log.close().await.expect_err("the log has failed");
+        // The next process reads the entry from the page cache, and counts it as durable.
+        let log = open(&files, BIG).expect("opens");
+        assert_eq!(log.durable(), Some(EntryId { term: 1, index: 2 }));
+        append_numbered(&log, 3..4, 1).await;
+        log.close().await.expect("closes");
+        files.power_cycle();
+        let log = open(&files, BIG).expect("opens after the power cut");
+        assert_eq!(log.durable(), Some(EntryId { term: 1, index: 3 }));
+        assert_eq!(contents(&log).await.len(), 4);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_vote_that_a_start_reads_after_a_failed_sync_survives_a_power_cut() {
+    for seed in 0..30 {
+        let files = FaultyFiles::new(seed);
+        let log = open(&files, BIG).expect("opens");
+        let vote = Vote {
+            term: 5,
+            voted_for: 2,
+            committed: false,
+        };
+        files.fail_after(Op::Sync, 0);
+        assert!(log.save_vote(vote).await.is_err());
+        log.close().await.expect_err("the log has failed");
+        let log = open(&files, BIG).expect("opens");
+        assert_eq!(log.vote(), Some(vote));
+        log.close().await.expect("closes");
+        files.power_cycle();
+        let log = open(&files, BIG).expect("opens after the power cut");
+        assert_eq!(log.vote(), Some(vote));
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn asynchronous_flushing_answers_after_the_write_and_syncs_on_a_timer() {
     let files = FaultyFiles::new(1);
     let mut options = options(BIG);

@@ -55,10 +55,16 @@ pub(crate) fn open(mut options: Options, env: &Env) -> Result<Log, OpenError> {
     let (mut vote_file, vote) = claim(files, &options)?;
     let unfilled = fill::stands(files, &options.dir.join(UNFILLED))?;
     let purged_path = options.dir.join(PURGED);
-    let (purged_file, purged) = PurgedFile::open(files, &purged_path)?;
+    let (mut purged_file, purged) = PurgedFile::open(files, &purged_path)?;
     let group = group_tag(&options.group);
     miss_newest(files, &log_dir, vote_file.newest())?;
     let found = find(files, &log_dir, group, (purged, vote_file.newest()))?;
+    vote_file
+        .renew()
+        .map_err(|source| OpenError::io(&options.dir.join(VOTE), source))?;
+    purged_file
+        .renew(purged)
+        .map_err(|source| OpenError::io(&purged_path, source))?;
     let segments = drop_purged(files, &log_dir, found, purged, &mut vote_file)?;
     // One that was made just before a crash counts from here on.
     if let Some(last) = segments.all.last() {
@@ -255,6 +261,7 @@ fn recover_last(found: &mut Segments) -> Result<(), OpenError> {
         );
     }
     forget_lost(found, file.as_ref(), table.last().or(last.header.prev)).map_err(io)?;
+    write_again(file.as_ref(), &last, found.mark.1.position, table.end).map_err(io)?;
     // Also when nothing was seen after the end: bytes further on must never be read as entries.
     cut(file.as_ref(), &last, table.end).map_err(io)?;
     if table.is_empty() && last.header.prev.is_none() {
@@ -263,6 +270,30 @@ fn recover_last(found: &mut Segments) -> Result<(), OpenError> {
         return Ok(());
     }
     found.active = Some(table);
+    Ok(())
+}
+
+/// Writes the header and what is beyond the mark once more; the caller syncs. A process before this one may have
+/// ended because a sync failed: the kernel counts such pages as clean, they can be read, and no sync writes them.
+fn write_again(
+    file: &dyn LogFile,
+    segment: &Segment,
+    mark: Position,
+    end: Position,
+) -> std::io::Result<()> {
+    const PIECE: u64 = 1 << 20;
+    let mut ranges = vec![(0, HEADER_BYTES)];
+    let mut at = segment.offset(mark);
+    while at < segment.offset(end) {
+        let next = (at + PIECE).min(segment.offset(end));
+        ranges.push((at, next));
+        at = next;
+    }
+    for (from, to) in ranges {
+        let mut bytes = bytes::BytesMut::new();
+        file.read_at(&mut bytes, (to - from) as usize, from)?;
+        file.write_all_at(&[&bytes], from)?;
+    }
     Ok(())
 }
 

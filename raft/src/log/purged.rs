@@ -39,6 +39,14 @@ impl PurgedFile {
         }
     }
 
+    /// Saves again what was read, as the vote file does.
+    pub fn renew(&mut self, purged: Option<Purged>) -> std::io::Result<()> {
+        match (&mut self.0, purged) {
+            (Some(slots), Some(purged)) => slots.save(&encode(purged)),
+            _ => Ok(()),
+        }
+    }
+
     /// Records the watermark; durable when this returns.
     pub fn save(&mut self, files: &dyn Files, path: &Path, purged: Purged) -> std::io::Result<()> {
         if let Some(slots) = &mut self.0 {

@@ -73,6 +73,12 @@ impl VoteFile {
         Ok(())
     }
 
+    /// Saves again what was read; durable when this returns. A process before this one may have ended because a
+    /// sync failed: then what was read is perhaps in the page cache alone.
+    pub fn renew(&mut self) -> std::io::Result<()> {
+        self.slots.save(&encode(self.vote.as_ref(), self.newest))
+    }
+
     /// First position of a segment that was there: it, or a newer one, must be found at a start. `None`: the
     /// log was empty, or the file is of a version that did not record it.
     pub fn newest(&self) -> Option<Position> {
