@@ -128,6 +128,11 @@ impl Connection {
         }
     }
 
+    /// Whether the reader waits for replies to be taken.
+    pub(super) fn reading_pauses(&self) -> bool {
+        self.lock().reader_waits
+    }
+
     /// Resolves when the connection was closed from this side.
     pub(super) async fn closing(&self) {
         while !self.is_closed() {

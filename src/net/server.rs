@@ -3,11 +3,13 @@
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
+use rustix::process::{Resource, getrlimit};
 use tokio::io::AsyncWriteExt;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
@@ -24,7 +26,8 @@ use crate::protocol::frame::{FRAME_BYTES_MAX, Frame, FrameError};
 pub(super) struct Limits {
     /// Connections kept open at a time; more are closed at once.
     pub connections_max: usize,
-    /// A connection without reads and writes is closed after this long.
+    /// A connection without reads and writes is closed after this long, and so is one whose frame is not
+    /// complete this long after it began: bytes that trickle in keep no connection open.
     pub idle_max: Duration,
     /// Bytes of frames that are not complete yet, all connections together. A connection that would exceed it
     /// is closed: many half-sent frames must not take the memory of everybody else.
@@ -81,6 +84,9 @@ const BACKLOG: u32 = 1024;
 /// How long one connection's requests may be handled before other tasks are let in.
 const TURN_MAX: Duration = Duration::from_millis(1);
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// Of the files that this process may have open, clients leave a quarter, or this many, to the node itself: a
+/// log that cannot open its next segment ends the node.
+const RESERVED_DESCRIPTORS_MAX: u64 = 256;
 
 /// Which door a listener is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -191,6 +197,12 @@ pub(super) async fn serve_with(listener: TcpListener, handler: Arc<dyn Handler>,
                 continue;
             }
         };
+        if !may_keep(stream.as_fd().as_raw_fd(), descriptor_limit()) {
+            if let Some(more) = ACCEPT_LINES.line() {
+                tracing::warn!(%peer, more, "closing a new connection: the files that are left are the node's own; raise the limit of open files (ulimit -n)");
+            }
+            continue;
+        }
         let Ok(place) = places.clone().try_acquire_owned() else {
             if let Some(more) = ACCEPT_LINES.line() {
                 let open = limits.connections_max;
@@ -212,6 +224,19 @@ pub(super) async fn serve_with(listener: TcpListener, handler: Arc<dyn Handler>,
             drop(place);
         });
     }
+}
+
+/// How many files this process may have open; `None`: any number.
+fn descriptor_limit() -> Option<u64> {
+    getrlimit(Resource::Nofile).current
+}
+
+/// Whether a client may keep the descriptor that its connection got. The lowest free number is given out, so all
+/// below it are taken.
+fn may_keep(descriptor: RawFd, limit: Option<u64>) -> bool {
+    let Some(limit) = limit else { return true };
+    let for_clients = limit - (limit / 4).min(RESERVED_DESCRIPTORS_MAX);
+    u64::try_from(descriptor).is_ok_and(|descriptor| descriptor < for_clients)
 }
 
 fn is_fatal(error: &io::Error) -> bool {
@@ -282,6 +307,8 @@ async fn read_requests(
     // Empty while idle: an open connection without traffic holds no buffer.
     let mut buffer = BytesMut::new();
     let mut ask = READ_BYTES_MIN;
+    // When the frame began that is not complete yet.
+    let mut begun: Option<Instant> = None;
     let idle = sleep_until(activity.idle_at());
     tokio::pin!(idle);
     loop {
@@ -295,10 +322,17 @@ async fn read_requests(
         tokio::select! {
             goes_on = wait => if !goes_on { return },
             () = &mut idle => {
-                if activity.idle_at() <= Instant::now() {
+                let now = Instant::now();
+                if connection.reading_pauses() {
+                    // The rest of the frame may have come and waits for this side.
+                    begun = begun.map(|_| now);
+                }
+                let due = begun.map(|begun| begun + activity.idle_max);
+                let due = due.map_or(activity.idle_at(), |due| due.min(activity.idle_at()));
+                if due <= now {
                     return;
                 }
-                idle.as_mut().reset(activity.idle_at());
+                idle.as_mut().reset(due);
                 continue;
             }
         }
@@ -322,12 +356,18 @@ async fn read_requests(
             Err(_) => return,
         }
         activity.moved();
-        if let Err((error, first)) = dispatch_frames(&mut buffer, connection, handler).await {
-            log_bad_frame(connection.peer, &error, &first);
-            return;
+        match dispatch_frames(&mut buffer, connection, handler).await {
+            Ok(0) => {}
+            Ok(_) => begun = None,
+            Err((error, first)) => {
+                log_bad_frame(connection.peer, &error, &first);
+                return;
+            }
         }
         if buffer.is_empty() {
             buffer = BytesMut::new();
+        } else {
+            begun.get_or_insert_with(Instant::now);
         }
         if !part.set(buffer.len()) {
             if let Some(more) = FRAME_LINES.line() {
@@ -339,7 +379,7 @@ async fn read_requests(
     }
 }
 
-/// Hands on every whole frame of the buffer. On an error also gives the first bytes of what was no frame.
+/// Hands on every whole frame of the buffer; returns how many. On an error also gives the first bytes of what was no frame.
 ///
 /// A connection that sends costly requests without a pause always finds the next one in its socket, and would
 /// keep the worker from everything else, the group's heartbeats included: past [`TURN_MAX`] the others get theirs.
@@ -347,8 +387,9 @@ async fn dispatch_frames(
     buffer: &mut BytesMut,
     connection: &Arc<Connection>,
     handler: &dyn Handler,
-) -> Result<(), (FrameError, Vec<u8>)> {
+) -> Result<usize, (FrameError, Vec<u8>)> {
     let mut turn = Instant::now();
+    let mut frames = 0;
     loop {
         if turn.elapsed() >= TURN_MAX {
             yield_now().await;
@@ -358,7 +399,7 @@ async fn dispatch_frames(
         let shown = buffer.len().min(first.len());
         first[..shown].copy_from_slice(&buffer[..shown]);
         match Frame::decode(buffer) {
-            Ok(None) => return Ok(()),
+            Ok(None) => return Ok(frames),
             // An answer to nothing: what this server asks its clients is one-way.
             Ok(Some(frame)) if frame.header.is_response() => {}
             Ok(Some(frame)) if frame.header.is_oneway() => {
@@ -370,6 +411,7 @@ async fn dispatch_frames(
             }
             Err(error) => return Err((error, first[..shown].to_vec())),
         }
+        frames += 1;
     }
 }
 

@@ -216,6 +216,54 @@ async fn an_idle_connection_is_closed_also_in_the_middle_of_a_frame() {
 }
 
 #[tokio::test]
+async fn a_frame_that_trickles_in_is_given_up_though_its_bytes_keep_coming() {
+    let idle_max = Duration::from_millis(400);
+    let (address, echo) = door(Limits { idle_max, ..LIMITS }).await;
+    let stream = TcpStream::connect(address).await.unwrap();
+    let (mut read, mut write) = stream.into_split();
+    // Two whole frames first, whose time is their own.
+    for opaque in 0..2 {
+        write.write_all(&request(10, opaque, 0, b"")).await.unwrap();
+        sleep(idle_max / 2).await;
+    }
+    let trickle = tokio::spawn(async move {
+        let endless = request(10, 3, 0, &[7; 10_000]);
+        for byte in endless.iter() {
+            if write.write_all(&[*byte]).await.is_err() {
+                return;
+            }
+            sleep(idle_max / 20).await;
+        }
+    });
+    let mut replies = Vec::new();
+    let ended = timeout(Duration::from_secs(30), read.read_to_end(&mut replies)).await;
+    assert!(ended.is_ok(), "it is kept open by single bytes");
+    assert_eq!(echo.seen.load(Ordering::SeqCst), 2);
+    trickle.abort();
+}
+
+#[test]
+fn clients_leave_descriptors_to_the_node() {
+    for (descriptor, limit, kept) in [
+        (47, Some(64), true),
+        (48, Some(64), false),
+        (767, Some(1024), true),
+        (768, Some(1024), false),
+        (19_743, Some(20_000), true),
+        (19_744, Some(20_000), false),
+        (100, Some(64), false),
+        (0, Some(0), false),
+        (1_000_000, None, true),
+    ] {
+        assert_eq!(
+            may_keep(descriptor, limit),
+            kept,
+            "{descriptor} of {limit:?}"
+        );
+    }
+}
+
+#[tokio::test]
 async fn half_sent_frames_do_not_take_more_than_their_share_of_memory() {
     let (address, _) = door(Limits {
         unfinished_bytes_max: 100_000,
