@@ -7,6 +7,7 @@ mod calls;
 mod connection;
 mod frame;
 mod outcome;
+mod raw;
 mod record;
 mod route;
 mod send;
@@ -17,6 +18,7 @@ pub use frame::{
     FLAG_ONE_WAY, FLAG_RESPONSE, FRAME_BYTES_MAX, Frame, FrameError, HeaderKind, split,
 };
 pub use outcome::{SendOutcome, Stored, classify};
+pub use raw::{Reaction, frame_bytes, poke};
 pub use record::{Record, RecordError, decode_records, properties_text};
 pub use route::{BrokerData, QueueData, Route};
 pub use send::{Message, SendForm, SendOptions, batch_body, crc32};

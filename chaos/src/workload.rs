@@ -11,6 +11,7 @@ mod tests;
 pub(crate) use drain::got_of;
 pub use drain::{DrainError, Drainer};
 pub use payload::{PayloadError, body, hash, key_of};
+pub(crate) use produce::Attempt;
 pub use produce::{Produced, Producers};
 pub use read::{Readers, Reading};
 

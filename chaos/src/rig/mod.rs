@@ -2,7 +2,8 @@
 //!
 //! `group` is the group itself, `member` one node of it, `site` the place where it runs (loopback or network
 //! namespaces), `netns` the namespaces, `observe` writes into the history what the nodes say of themselves,
-//! `disk`, `liar`, `damage`, `inject` and `clock` hurt what a node stands on; `doctor` says which faults this machine can do. What is checked is the scenarios' own.
+//! `disk`, `liar`, `damage`, `inject` and `clock` hurt what a node stands on, `usage` is what a process takes,
+//! `doctor` says which faults this machine can do. What is checked is the scenarios' own.
 
 pub mod clock;
 pub mod damage;
@@ -17,6 +18,7 @@ mod observe;
 mod ports;
 mod site;
 mod tool;
+pub mod usage;
 mod view;
 
 pub use group::{Ended, Rig, Setup};

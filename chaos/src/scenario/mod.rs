@@ -3,6 +3,7 @@
 //! `verdict` decides what a run proved.
 
 mod clock;
+mod clients;
 mod context;
 mod coverage;
 mod finish;
@@ -85,7 +86,7 @@ pub fn all() -> Vec<&'static Scenario> {
     let families = [process::SCENARIOS]
         .into_iter()
         .chain(storage::FAMILIES)
-        .chain([clock::SCENARIOS]);
+        .chain([clock::SCENARIOS, clients::SCENARIOS]);
     families.flatten().collect()
 }
 

@@ -196,7 +196,7 @@ impl Producer {
 }
 
 /// One attempt to send one message to one node, recorded.
-pub(super) struct Attempt<'a> {
+pub(crate) struct Attempt<'a> {
     pub actor: &'a str,
     pub node: &'a Node,
     pub message: &'a Message,
