@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use quorumlog_chaos::checker::{Floor, Options, check};
+use quorumlog_chaos::checker::{Floor, Invariant, Options, Verdict, check, run_dir, save_options};
 use quorumlog_chaos::history::{Call, Event, Got, KEPT, MAJORITY, NODE, Recorder, Reply, What};
 use quorumlog_chaos::offline::{self, NodeFiles};
 use quorumlog_chaos::wire::{Connection, Message, SendOptions, SendOutcome, Stored};
@@ -12,6 +12,7 @@ use quorumlog_chaos::workload::{Drainer, Node, body};
 use tokio::task::JoinHandle;
 
 use crate::common::{Cluster, Setup};
+use crate::copies::{edit, of_kind};
 
 const TOPIC: &str = "offline";
 const QUEUES: i32 = 3;
@@ -162,6 +163,16 @@ async fn what_nodes_say_and_serve_is_what_lies_in_their_files() {
     let report = check(&events, &options);
     assert!(report.is_green(), "{report}");
     println!("{report}");
+    // The run's directory is enough to come to the same verdict, and the nodes' files in it are judged, too.
+    save_options(cluster.dir(), &options).expect("written options");
+    let again = run_dir(cluster.dir()).expect("a run's directory");
+    assert!(again.is_green(), "{again}");
+    assert_eq!(again.coverage, report.coverage);
+    let first = of_kind(&cluster.dir().join("n1"), "seg").swap_remove(0);
+    edit(&first, |bytes| bytes[6000] ^= 1);
+    let broken = run_dir(cluster.dir()).expect("a run's directory");
+    assert_eq!(broken.verdict(), Verdict::Violated);
+    assert!(broken.counts.contains_key(&Invariant::Durable), "{broken}");
 }
 
 fn judge_files(files: &[NodeFiles]) {
