@@ -3,7 +3,7 @@
 
 mod wire;
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
@@ -35,6 +35,8 @@ const WAY_BACK: Duration = Duration::from_millis(100);
 pub(super) struct Passing {
     requests: AtomicUsize,
     bytes: AtomicUsize,
+    /// The highest applied index behind a read that the leader answered in this node's name.
+    shown: AtomicU64,
 }
 
 /// A place among the passed requests, given back when dropped.
@@ -123,7 +125,13 @@ impl Broker {
                 Place::Refuse(refusal) => return request.fail(&refusal.into()),
                 Place::Hold => "no leader was elected in time".to_string(),
                 Place::Pass(leader) => match self.ask(leader, &request, give_up).await {
-                    Ok(Some(frame)) => return request.reply.send_frame(frame),
+                    Ok(Some((frame, applied))) => {
+                        if access == Access::Read {
+                            // Before the reply leaves: its client's next read may be served here.
+                            self.passing.shown.fetch_max(applied, Ordering::AcqRel);
+                        }
+                        return request.reply.send_frame(frame);
+                    }
                     Ok(None) => format!("node {leader} is not ready to lead"),
                     Err(CallError::NotSent(why)) => format!("node {leader}: {why}"),
                     Err(CallError::NoAnswer(why)) => {
@@ -138,13 +146,13 @@ impl Broker {
         }
     }
 
-    /// One attempt. `Ok(None)`: the other node could not serve it and has done nothing.
+    /// One attempt: the reply, and what its node had applied. `Ok(None)`: the other node could not serve it and has done nothing.
     async fn ask(
         &self,
         leader: NodeId,
         request: &Request,
         give_up: Instant,
-    ) -> Result<Option<Bytes>, CallError> {
+    ) -> Result<Option<(Bytes, u64)>, CallError> {
         let left = give_up.saturating_duration_since(Instant::now());
         if left <= WAY_BACK {
             return Err(CallError::NotSent("no time was left".to_string()));
@@ -159,7 +167,7 @@ impl Broker {
             .call(leader, ask.encode(&request.frame.raw), left)
             .await?;
         match Answer::decode(answer) {
-            Ok(Answer::Frame(frame)) => Ok(Some(frame)),
+            Ok(Answer::Frame { applied, frame }) => Ok(Some((frame, applied))),
             Ok(Answer::NotLeading | Answer::Done) => Ok(None),
             Err(why) => Err(CallError::NoAnswer(why.to_string())),
         }
@@ -239,15 +247,32 @@ impl Broker {
         });
         match answered.await {
             Ok(frame) if frame.is_empty() => Answer::NotLeading,
-            Ok(frame) => Answer::Frame(frame),
+            Ok(frame) => self.passed_reply(frame),
             // A handler dropped the request without a word: what it did is not known.
             Err(_) => {
                 let error = WriteError::Unknown("the leader did not answer".to_string());
                 let mut frame = bytes::BytesMut::new();
                 failure(opaque, &error).encode(&mut frame);
-                Answer::Frame(frame.freeze())
+                self.passed_reply(frame.freeze())
             }
         }
+    }
+
+    /// The index is read after the reply was made, so that the reply shows nothing newer.
+    fn passed_reply(&self, frame: Bytes) -> Answer {
+        let applied = self.group.applied_index();
+        Answer::Frame { applied, frame }
+    }
+
+    /// What a read served here must include: a client that was shown the leader's state through this node is not
+    /// shown an older one by it afterwards.
+    pub(super) fn shown(&self) -> u64 {
+        self.passing.shown.load(Ordering::Acquire)
+    }
+
+    /// Whether this node has applied all that it showed.
+    pub(super) fn is_level_with_shown(&self) -> bool {
+        self.group.applied_index() >= self.shown()
     }
 }
 

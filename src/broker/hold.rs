@@ -84,7 +84,8 @@ pub trait Examine: Send + Sync + 'static {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
     Sure,
-    /// It leads, but has not heard from a majority lately, or has just taken over.
+    /// It leads, but has not heard from a majority lately, or has just taken over; or it follows, and is behind
+    /// what it has shown.
     Unsure,
     /// Others lead now.
     Gone,

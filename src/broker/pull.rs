@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quorumlog_raft::{Refusal, Role};
+use tokio::time::Instant;
 
 use super::cold::Customer;
 use super::hold::{self, Examine, HeldPull, Standing, Verdict, Why};
@@ -22,6 +23,9 @@ use crate::store::{ReadLimits, ReadOutcome, StoreError, Wait};
 
 /// Time beyond its suspension that a pull passed to the leader may take.
 const PASSED_PULL_SLACK: Duration = Duration::from_secs(5);
+
+/// How long a pull waits for its follower to catch up with what it has shown.
+const LEVEL_WITHIN: Duration = Duration::from_millis(500);
 
 /// Who serves a pull that is served here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,7 +58,10 @@ impl Broker {
     fn claim_pull(self: &Arc<Self>, request: Request) -> Option<(Request, Serving)> {
         match self.place(&request.origin, Access::Read) {
             Place::Here => return Some((request, Serving::Leader)),
-            _ if self.follower_serves() => return Some((request, Serving::Follower)),
+            _ if self.follower_serves() && self.is_level_with_shown() => {
+                return Some((request, Serving::Follower));
+            }
+            _ if self.follower_serves() => self.pull_when_level(request),
             Place::HandBack => request.hand_back(),
             Place::Refuse(Refusal::NoLease { .. }) => self.wait_for_lease(request),
             Place::Refuse(refusal) => {
@@ -64,6 +71,21 @@ impl Broker {
             Place::Pass(_) | Place::Hold => self.pass_pull(request),
         }
         None
+    }
+
+    /// A follower that is behind what the leader showed through it: the pull waits until it has caught up, or
+    /// goes to the leader, too. Passing it at once would show still more, and never let a follower serve again.
+    fn pull_when_level(self: &Arc<Self>, request: Request) {
+        let limit =
+            (request.origin.arrived + LEVEL_WITHIN).saturating_duration_since(Instant::now());
+        let broker = self.clone();
+        tokio::spawn(async move {
+            match broker.group.wait_applied(broker.shown(), limit).await {
+                true => broker.on_pull(request),
+                false if request.origin.forwarded_by.is_some() => request.hand_back(),
+                false => broker.pass_pull(request),
+            }
+        });
     }
 
     fn follower_serves(&self) -> bool {
@@ -313,7 +335,10 @@ impl Examine for Arc<Broker> {
     fn standing(&self) -> Standing {
         match self.group.lease_read() {
             Ok(()) => Standing::Sure,
-            Err(_) if self.follower_serves() => Standing::Sure,
+            Err(_) if self.follower_serves() => match self.is_level_with_shown() {
+                true => Standing::Sure,
+                false => Standing::Unsure,
+            },
             Err(Refusal::NoLease { .. } | Refusal::NotReady) => Standing::Unsure,
             Err(_) => Standing::Gone,
         }

@@ -311,6 +311,19 @@ impl Group {
             })
     }
 
+    /// Index of the last entry that is applied here; 0 when there is none. Cheap.
+    pub fn applied_index(&self) -> u64 {
+        let applied = self.inner.applied.borrow().id;
+        applied.map_or(0, |id| id.index)
+    }
+
+    /// Waits until the entry at `index` is applied here; false when `limit` passes first, or the node stops.
+    pub async fn wait_applied(&self, index: u64, limit: Duration) -> bool {
+        let mut applied = self.inner.applied.clone();
+        let reached = applied.wait_for(|at| at.id.is_some_and(|id| id.index >= index));
+        matches!(tokio::time::timeout(limit, reached).await, Ok(Ok(_)))
+    }
+
     /// Positioned reads of the log. Only positions at or below what was applied may be asked for.
     pub fn reader(&self) -> LogReader {
         self.inner.log.reader()

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::store::NodeInfo;
 
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 /// Bound of the bincode header.
 const HEADER_BYTES_MAX: usize = 4096;
 
@@ -29,8 +29,12 @@ pub enum Ask {
 /// What came of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// The reply to the client, encoded, its opaque intact.
-    Frame(Bytes),
+    /// The reply to the client, encoded, its opaque intact, and the index of the last entry that the asked node
+    /// had applied when it replied: the reply shows nothing newer.
+    Frame {
+        applied: u64,
+        frame: Bytes,
+    },
     /// The asked node cannot serve it now, and has done nothing.
     NotLeading,
     Done,
@@ -94,14 +98,17 @@ const KIND_DONE: u8 = 2;
 
 impl Answer {
     pub fn encode(&self) -> Bytes {
-        let (kind, frame): (u8, &[u8]) = match self {
-            Answer::Frame(frame) => (KIND_FRAME, frame),
-            Answer::NotLeading => (KIND_NOT_LEADING, &[]),
-            Answer::Done => (KIND_DONE, &[]),
+        let (kind, applied, frame): (u8, Option<u64>, &[u8]) = match self {
+            Answer::Frame { applied, frame } => (KIND_FRAME, Some(*applied), frame),
+            Answer::NotLeading => (KIND_NOT_LEADING, None, &[]),
+            Answer::Done => (KIND_DONE, None, &[]),
         };
-        let mut out = BytesMut::with_capacity(2 + frame.len());
+        let mut out = BytesMut::with_capacity(10 + frame.len());
         out.put_u8(VERSION);
         out.put_u8(kind);
+        if let Some(applied) = applied {
+            out.put_u64(applied);
+        }
         out.put_slice(frame);
         out.freeze()
     }
@@ -115,7 +122,10 @@ impl Answer {
             return Err(WireError::Version(version));
         }
         match bytes.get_u8() {
-            KIND_FRAME if !bytes.is_empty() => Ok(Answer::Frame(bytes)),
+            KIND_FRAME if bytes.len() > 8 => Ok(Answer::Frame {
+                applied: bytes.get_u64(),
+                frame: bytes,
+            }),
             KIND_NOT_LEADING => Ok(Answer::NotLeading),
             KIND_DONE => Ok(Answer::Done),
             kind => Err(WireError::Kind(kind)),
@@ -154,7 +164,10 @@ mod tests {
             );
         }
         for answer in [
-            Answer::Frame(Bytes::from_static(b"reply")),
+            Answer::Frame {
+                applied: u64::MAX - 1,
+                frame: Bytes::from_static(b"reply"),
+            },
             Answer::NotLeading,
             Answer::Done,
         ] {
@@ -172,12 +185,12 @@ mod tests {
         other[0] = 9;
         assert_eq!(Ask::decode(other.into()), Err(WireError::Version(9)));
         assert_eq!(
-            Answer::decode(Bytes::from_static(&[1, 0])),
+            Answer::decode(Bytes::from_static(&[2, 0, 0, 0, 0, 0, 0, 0, 0, 7])),
             Err(WireError::Kind(0)),
             "a frame is never empty"
         );
         assert_eq!(
-            Answer::decode(Bytes::from_static(&[1])),
+            Answer::decode(Bytes::from_static(&[2])),
             Err(WireError::Short(1))
         );
     }
