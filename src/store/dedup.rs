@@ -12,6 +12,10 @@ pub(super) const WINDOW_KEYS: usize = 131_072;
 /// A key is forgotten when messages this much younger have been stored.
 pub(super) const WINDOW_MS: i64 = 60_000;
 
+/// Most that the window's clock moves from one message to the next. Store times are leaders' wall clocks: one
+/// that jumps, or a new leader whose clock is ahead, must not make the window forget what clients still retry.
+const STEP_MS: i64 = 15_000;
+
 /// What a message is known by: 128 bits of topic, its incarnation, UNIQ_KEY and body CRC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Key([u64; 2]);
@@ -53,8 +57,10 @@ pub(super) struct Window {
     slots: Vec<Slot>,
     oldest: u64,
     next: u64,
-    /// Largest store time seen: time in the window never runs backwards.
+    /// Time in the window. Never runs backwards, and moves by at most [`STEP_MS`] at a time.
     clock_ms: i64,
+    /// The store time that the clock goes by.
+    seen_ms: i64,
     by_key: HashTable<u32>,
 }
 
@@ -71,6 +77,7 @@ impl Window {
             oldest: 0,
             next: 0,
             clock_ms: 0,
+            seen_ms: 0,
             by_key: HashTable::new(),
         }
     }
@@ -84,7 +91,13 @@ impl Window {
 
     /// Moves the window's clock to the store time of a message and forgets what is too old.
     pub(super) fn advance(&mut self, store_ms: i64) {
-        self.clock_ms = self.clock_ms.max(store_ms);
+        let step = store_ms.saturating_sub(self.seen_ms);
+        // A little earlier than the message before: they came side by side. Much: the clock was set back, or
+        // another one leads.
+        if !(-STEP_MS..=0).contains(&step) {
+            self.seen_ms = store_ms;
+        }
+        self.clock_ms += step.clamp(0, STEP_MS);
         while self.oldest < self.next {
             let slot = &self.slots[Self::slot(self.oldest)];
             if self.clock_ms - slot.at_ms <= WINDOW_MS {
@@ -135,10 +148,11 @@ impl Window {
         (self.next - self.oldest) as usize
     }
 
-    /// Clock and slots, oldest first: the same bytes for the same contents, wherever the ring stands.
+    /// Clocks and slots, oldest first: the same bytes for the same contents, wherever the ring stands.
     pub(super) fn encode(&self, out: &mut Vec<u8>) {
-        out.reserve(8 + (self.next - self.oldest) as usize * SLOT_BYTES);
+        out.reserve(16 + (self.next - self.oldest) as usize * SLOT_BYTES);
         out.extend_from_slice(&self.clock_ms.to_le_bytes());
+        out.extend_from_slice(&self.seen_ms.to_le_bytes());
         for sequence in self.oldest..self.next {
             let slot = &self.slots[Self::slot(sequence)];
             out.extend_from_slice(&slot.key.0[0].to_le_bytes());
@@ -151,7 +165,7 @@ impl Window {
 
     /// Reads what [`Window::encode`] wrote; `None` when it is not that.
     pub(super) fn decode(bytes: &[u8]) -> Option<Window> {
-        let (clock, slots) = bytes.split_at_checked(8)?;
+        let (clocks, slots) = bytes.split_at_checked(16)?;
         if slots.len() % SLOT_BYTES != 0 || slots.len() / SLOT_BYTES > WINDOW_KEYS {
             return None;
         }
@@ -169,7 +183,8 @@ impl Window {
             };
             window.insert(Key([word(slot, 0), word(slot, 1)]), place);
         }
-        window.clock_ms = word(clock, 0) as i64;
+        window.clock_ms = word(clocks, 0) as i64;
+        window.seen_ms = word(clocks, 1) as i64;
         Some(window)
     }
 }
@@ -194,11 +209,20 @@ mod tests {
         let mut window = Window::new();
         window.advance(1_000);
         window.insert(key(1), place(1));
-        window.advance(61_000);
+        pass(&mut window, 1_000, 61_000);
         assert_eq!(window.find(&key(1)), Some(place(1)));
         window.advance(61_001);
         assert_eq!(window.find(&key(1)), None);
         assert_eq!(window.len(), 0);
+    }
+
+    /// Messages of one clock, as often as the clock may step.
+    fn pass(window: &mut Window, from: i64, to: i64) {
+        let mut now = from;
+        while now < to {
+            now = to.min(now + STEP_MS);
+            window.advance(now);
+        }
     }
 
     #[test]
@@ -206,12 +230,33 @@ mod tests {
         let mut window = Window::new();
         window.advance(100_000);
         window.insert(key(1), place(1));
-        window.advance(5);
+        // Side by side, stored in another order.
+        for _ in 0..100 {
+            window.advance(99_990);
+            window.advance(100_000);
+        }
         window.insert(key(2), place(2));
-        window.advance(160_000);
+        pass(&mut window, 100_000, 160_000);
         assert_eq!(window.find(&key(2)), Some(place(2)));
         window.advance(160_001);
         assert_eq!(window.find(&key(2)), None);
+    }
+
+    #[test]
+    fn a_jump_of_the_wall_clock_forgets_nothing_that_is_retried() {
+        const DAY_MS: i64 = 86_400_000;
+        for jump in [DAY_MS, -DAY_MS] {
+            let mut window = Window::new();
+            window.advance(10 * DAY_MS);
+            window.insert(key(1), place(1));
+            // A new leader's clock is far away; its clients retry for a while.
+            let there = 10 * DAY_MS + jump;
+            pass(&mut window, there, there + 40_000);
+            assert_eq!(window.find(&key(1)), Some(place(1)), "{jump}");
+            // The window still ends.
+            pass(&mut window, there + 40_000, there + 80_000);
+            assert_eq!(window.find(&key(1)), None, "{jump}");
+        }
     }
 
     #[test]
@@ -241,7 +286,7 @@ mod tests {
         back.encode(&mut again);
         assert!(bytes == again);
         for window in [&mut window, &mut back] {
-            window.advance(60_300);
+            pass(window, 33_017, 60_300);
             assert_eq!(window.find(&key(1_199)), None);
             assert_eq!(window.find(&key(1_200)), Some(place(1_200)));
             window.insert(key(5), place(6));
