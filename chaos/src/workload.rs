@@ -8,8 +8,7 @@ mod read;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use drain::got_of;
-pub use drain::{DrainError, Drainer};
+pub use drain::{DrainError, Drainer, got_of};
 pub use payload::{PayloadError, body, hash, key_of};
 pub(crate) use produce::Attempt;
 pub use produce::{Produced, Producers};

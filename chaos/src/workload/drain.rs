@@ -213,7 +213,7 @@ fn reached(ends: &Result<Vec<i64>, WireError>, at_least: &[i64]) -> bool {
 }
 
 /// What the history keeps of a record. One that is not what it says gets a key that nobody sent.
-pub(crate) fn got_of(record: &Record, topic: &str, queue: i32) -> Got {
+pub fn got_of(record: &Record, topic: &str, queue: i32) -> Got {
     let key = match payload::key_of(&record.body) {
         Err(error) => format!("damaged ({error}): {:?}", record.key()),
         Ok(key) if record.key() != Some(&key) => {
