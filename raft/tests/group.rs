@@ -302,12 +302,7 @@ async fn entries_of_megabytes_reach_every_node() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_that_starts_later_joins_without_disturbing() {
     let mut cluster = Cluster::new(3);
-    // Two of three found a group only on an operator's word that the third has no data.
-    for node in [1, 2] {
-        let mut config = cluster.config(node);
-        config.accept_empty = true;
-        cluster.start_node_with(node, config).await;
-    }
+    cluster.start_two_of_three().await;
     let leader = cluster.leader().await;
     cluster.write(leader, b"early").await.unwrap();
     let term = cluster.group(leader).view().borrow().term;

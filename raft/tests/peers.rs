@@ -70,8 +70,7 @@ async fn noise_on_the_peer_port_closes_the_connection_and_nothing_else() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_of_another_group_and_a_node_with_a_wrong_id_get_nothing() {
     let mut cluster = Cluster::new(3);
-    cluster.start_node(1).await;
-    cluster.start_node(2).await;
+    cluster.start_two_of_three().await;
     let leader = cluster.leader().await;
     let term = cluster.group(leader).view().borrow().term;
 
@@ -133,8 +132,7 @@ async fn calls_reach_the_service_of_every_node() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_call_says_whether_it_may_have_been_carried_out() {
     let mut cluster = Cluster::new(3);
-    cluster.start_node(1).await;
-    cluster.start_node(2).await;
+    cluster.start_two_of_three().await;
     cluster.leader().await;
     let call = |to, text: &'static [u8], ms| {
         let group = cluster.group(1).clone();

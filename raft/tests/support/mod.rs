@@ -101,6 +101,10 @@ pub struct Cluster {
     pub timers: Timers,
 }
 
+fn plenty() -> Free {
+    Arc::new(AtomicU64::new(u64::MAX))
+}
+
 /// Addresses that nobody uses now.
 pub fn free_addresses(count: usize) -> Vec<String> {
     let listeners: Vec<std::net::TcpListener> = (0..count)
@@ -144,9 +148,7 @@ impl Cluster {
             peers,
             nodes: BTreeMap::new(),
             poison: None,
-            free: (1..=count)
-                .map(|node| (node, Arc::new(AtomicU64::new(u64::MAX))))
-                .collect(),
+            free: (1..=count).map(|node| (node, plenty())).collect(),
             disk_reserve: 0,
             timers: Timers::default(),
         }
@@ -184,7 +186,7 @@ impl Cluster {
         let mut env = Env::real();
         env.files = Arc::new(TestFiles {
             real: env.files,
-            free: self.free[&node].clone(),
+            free: self.free.get(&node).cloned().unwrap_or_else(plenty),
         });
         env.net = Arc::new(TestNet::new(node, env.net, self.cuts.clone()));
         env
@@ -223,6 +225,15 @@ impl Cluster {
     /// From now on so many bytes of a node's disk are free.
     pub fn set_free(&self, node: NodeId, bytes: u64) {
         self.free[&node].store(bytes, Ordering::SeqCst);
+    }
+
+    /// Nodes 1 and 2 found the group without node 3, on an operator's word that it has no data.
+    pub async fn start_two_of_three(&mut self) {
+        for node in [1, 2] {
+            let mut config = self.config(node);
+            config.accept_empty = true;
+            self.start_node_with(node, config).await;
+        }
     }
 
     /// Stops a node in good order.
