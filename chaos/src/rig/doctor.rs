@@ -68,15 +68,15 @@ const ROWS: &[Row] = &[
     Row {
         facility: Facility::Queue,
         name: "queue",
-        gives: "delay, jitter, reordering, duplicates and loss of packets",
-        remedy: "install nftables; the kernel needs nfnetlink_queue",
+        gives: "delay, jitter, reordering and loss of packets",
+        remedy: "install iptables (iptables-legacy); the kernel needs xt_NFQUEUE",
         try_it: queue,
     },
     Row {
         facility: Facility::Bandwidth,
         name: "bandwidth",
-        gives: "slow links",
-        remedy: "install iproute2; the kernel needs sch_tbf",
+        gives: "slow links, and packets that come twice",
+        remedy: "install iproute2; the kernel needs sch_tbf, cls_u32 and act_mirred",
         try_it: bandwidth,
     },
     Row {
@@ -97,7 +97,7 @@ const ROWS: &[Row] = &[
         facility: Facility::Cgroups,
         name: "cgroups",
         gives: "memory limits (out-of-memory kills) and processor quotas",
-        remedy: "mount cgroup v1 or v2 writable at /sys/fs/cgroup",
+        remedy: "mount the controllers memory and cpu of cgroup v1, writable, below /sys/fs/cgroup",
         try_it: cgroups,
     },
     Row {
@@ -180,9 +180,7 @@ fn switch_rules() -> Result<(), RigError> {
 }
 
 fn queue() -> Result<(), RigError> {
-    let rules = "table bridge trial { chain c { type filter hook forward priority 0;\n\
-                 ip saddr 10.99.0.1 queue num 7 bypass\n}\n}";
-    in_scratch(|_| tool("nft", "-f -").input(rules).run().map(drop))
+    in_scratch(|_| super::nfq::trial())
 }
 
 fn bandwidth() -> Result<(), RigError> {
@@ -232,21 +230,8 @@ fn strace() -> Result<(), RigError> {
 }
 
 fn cgroups() -> Result<(), RigError> {
-    for dir in ["/sys/fs/cgroup/memory", "/sys/fs/cgroup"] {
-        let trial = Path::new(dir).join(format!("qlog{}-trial", std::process::id()));
-        if std::fs::create_dir(&trial).is_ok() {
-            let limited = ["memory.limit_in_bytes", "memory.max"]
-                .iter()
-                .any(|file| std::fs::write(trial.join(file), "1073741824").is_ok());
-            let _removed = std::fs::remove_dir(&trial);
-            if limited {
-                return Ok(());
-            }
-        }
-    }
-    Err(RigError::io("/sys/fs/cgroup")(std::io::Error::other(
-        "no memory limit can be set there",
-    )))
+    super::cgroup::Cgroup::memory("trial", 1 << 30)?;
+    super::cgroup::Cgroup::processor("trial", 50).map(drop)
 }
 
 fn loop_xfs() -> Result<(), RigError> {

@@ -1,28 +1,22 @@
-//! The group: start, signals, restart, who leads.
+//! The group's processes: start, signals, ends, and what they hold. Who leads is `leading`'s.
 
 use std::net::SocketAddr;
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
-use tokio::task::JoinSet;
 use tokio::time::sleep;
 
+use super::RigError;
 use super::member::{Launch, Member};
 use super::site::Site;
-use super::view::{View, agreed_leader, newest_leader};
-use super::{OBSERVE_EVERY, RigError};
-use crate::wire::{Connection, Topic, WireError};
+use crate::history::Recorder;
 use crate::workload::Node;
 
-/// How long a group may take to start, elect and serve. Generous: test machines are busy.
-const SERVING_WITHIN: Duration = Duration::from_secs(30);
 const ENDING_WITHIN: Duration = Duration::from_secs(15);
-const REQUEST_WITHIN: Duration = Duration::from_secs(5);
-const VIEW_WITHIN: Duration = Duration::from_secs(1);
-const POLL: Duration = Duration::from_millis(20);
 
 /// What differs from group to group.
 #[derive(Clone, Debug)]
@@ -37,6 +31,10 @@ pub struct Setup {
     pub stores: Vec<PathBuf>,
     /// How the nodes' processes are started, in order.
     pub launch: Vec<Launch>,
+    /// Configuration lines of single nodes, in order; they replace all others.
+    pub overrides_of: Vec<Vec<(String, String)>>,
+    /// Where starts and ends of processes are recorded.
+    pub recorder: Option<Arc<Recorder>>,
 }
 
 impl Setup {
@@ -47,6 +45,8 @@ impl Setup {
             overrides: Vec::new(),
             stores: Vec::new(),
             launch: Vec::new(),
+            overrides_of: Vec::new(),
+            recorder: None,
         }
     }
 
@@ -68,9 +68,10 @@ pub struct Ended {
 pub struct Rig {
     site: Arc<Site>,
     server: PathBuf,
-    members: Vec<Member>,
+    pub(super) members: Vec<Member>,
+    recorder: Option<Arc<Recorder>>,
     /// Ends that nobody asked for, in the order in which they were noticed.
-    ended: Vec<Ended>,
+    pub(super) ended: Vec<Ended>,
 }
 
 impl Rig {
@@ -88,6 +89,7 @@ impl Rig {
             site: Arc::clone(site),
             server: setup.server.clone(),
             members,
+            recorder: setup.recorder.clone(),
             ended: Vec::new(),
         })
     }
@@ -178,6 +180,9 @@ impl Rig {
                 node: member.name.clone(),
             });
         }
+        if let Some(recorder) = &self.recorder {
+            recorder.boot(&member.name);
+        }
         let process = self.site.at_node(at, || member.start(&self.server))?;
         let member = &mut self.members[at];
         member.process = Some(process);
@@ -206,15 +211,9 @@ impl Rig {
                 let status = process
                     .wait()
                     .map_err(RigError::io(format!("the end of {}", member.name)))?;
-                // It ended by itself before the signal came.
-                if std::os::unix::process::ExitStatusExt::signal(&status)
-                    != Some(Signal::KILL.as_raw())
-                {
-                    self.ended.push(Ended {
-                        node: member.name.clone(),
-                        status,
-                    });
-                }
+                // Otherwise it ended by itself before the signal came.
+                let by_us = status.signal() == Some(Signal::KILL.as_raw());
+                self.note_end(*at, status, by_us);
             }
         }
         Ok(())
@@ -247,8 +246,7 @@ impl Rig {
         member.running()?;
         loop {
             if let Some(status) = member.ended()? {
-                member.process = None;
-                member.paused = false;
+                self.note_end(at, status, true);
                 return Ok(status);
             }
             if begun.elapsed() > within {
@@ -263,119 +261,24 @@ impl Rig {
 
     /// Looks for processes that ended by themselves. Returns all of them since the start.
     pub fn unexpected_ends(&mut self) -> Result<&[Ended], RigError> {
-        for member in &mut self.members {
-            if let Some(status) = member.ended()? {
-                member.process = None;
-                member.paused = false;
-                self.ended.push(Ended {
-                    node: member.name.clone(),
-                    status,
-                });
+        for at in 0..self.len() {
+            if let Some(status) = self.members[at].ended()? {
+                self.note_end(at, status, false);
             }
         }
         Ok(&self.ended)
     }
 
-    /// Waits until one running node leads and all running nodes that are not paused say so. A node that ends
-    /// meanwhile is an error.
-    pub async fn wait_serving(&mut self) -> Result<(), RigError> {
-        let begun = Instant::now();
-        loop {
-            self.all_alive()?;
-            let views = self.views().await;
-            if agreed_leader(&views).is_some() {
-                return Ok(());
-            }
-            if begun.elapsed() > SERVING_WITHIN {
-                return Err(not_serving(&views));
-            }
-            sleep(POLL).await;
+    fn note_end(&mut self, at: usize, status: ExitStatus, expected: bool) {
+        let member = &mut self.members[at];
+        member.process = None;
+        member.paused = false;
+        let node = member.name.clone();
+        if let Some(recorder) = &self.recorder {
+            recorder.exit(&node, &status.to_string(), expected);
         }
-    }
-
-    /// Which node leads. Waits for one.
-    pub async fn leader(&self) -> Result<usize, RigError> {
-        let begun = Instant::now();
-        loop {
-            let views = self.views().await;
-            if let Some(at) = newest_leader(&views) {
-                return Ok(at);
-            }
-            if begun.elapsed() > SERVING_WITHIN {
-                return Err(not_serving(&views));
-            }
-            sleep(POLL).await;
-        }
-    }
-
-    /// Running nodes that do not lead.
-    pub async fn followers(&self) -> Result<Vec<usize>, RigError> {
-        let leader = self.leader().await?;
-        let follows = |at: &usize| *at != leader && self.is_running(*at);
-        Ok((0..self.len()).filter(follows).collect())
-    }
-
-    /// What each node that can answer says of the group.
-    pub async fn views(&self) -> Vec<(usize, Option<View>)> {
-        let mut asked = JoinSet::new();
-        for at in (0..self.len()).filter(|at| self.is_running(*at) && !self.is_paused(*at)) {
-            let address = self.address(at);
-            asked.spawn(async move { (at, View::of(address, VIEW_WITHIN).await.ok()) });
-        }
-        let mut views = asked.join_all().await;
-        views.sort_by_key(|(at, _)| *at);
-        views
-    }
-
-    /// A connection to a node.
-    pub async fn connect(&self, at: usize) -> Result<Connection, RigError> {
-        Connection::open(self.address(at), REQUEST_WITHIN)
-            .await
-            .map_err(|source| self.wire_error(at, source))
-    }
-
-    /// A connection to a node's name server.
-    pub async fn connect_name_server(&self, at: usize) -> Result<Connection, RigError> {
-        Connection::open(self.name_server(at), REQUEST_WITHIN)
-            .await
-            .map_err(|source| self.wire_error(at, source))
-    }
-
-    /// Creates a topic at the leader and waits until every node that can answer routes it.
-    pub async fn create_topic(&self, name: &str, queues: i32) -> Result<(), RigError> {
-        let topic = Topic::new(name, queues);
-        let begun = Instant::now();
-        loop {
-            let leader = self.leader().await?;
-            let created = match Connection::open(self.address(leader), REQUEST_WITHIN).await {
-                Ok(connection) => connection.create_topic(&topic).await,
-                Err(error) => Err(error),
-            };
-            match created {
-                Ok(()) => break,
-                Err(source) if begun.elapsed() > SERVING_WITHIN => {
-                    return Err(self.wire_error(leader, source));
-                }
-                Err(_) => sleep(POLL).await,
-            }
-        }
-        for at in (0..self.len()).filter(|at| self.is_running(*at) && !self.is_paused(*at)) {
-            self.wait_route(at, name).await?;
-        }
-        Ok(())
-    }
-
-    async fn wait_route(&self, at: usize, topic: &str) -> Result<(), RigError> {
-        let name_server = self.connect_name_server(at).await?;
-        let begun = Instant::now();
-        loop {
-            match name_server.route(topic).await {
-                Ok(_) => return Ok(()),
-                Err(source) if begun.elapsed() > SERVING_WITHIN => {
-                    return Err(self.wire_error(at, source));
-                }
-                Err(_) => sleep(OBSERVE_EVERY).await,
-            }
+        if !expected {
+            self.ended.push(Ended { node, status });
         }
     }
 
@@ -396,36 +299,5 @@ impl Rig {
     /// Everything that a node's processes wrote.
     pub fn log_text(&self, at: usize) -> Result<String, RigError> {
         self.members[at].log_text()
-    }
-
-    fn all_alive(&mut self) -> Result<(), RigError> {
-        let before = self.ended.len();
-        let Some(ended) = self.unexpected_ends()?.get(before).cloned() else {
-            return Ok(());
-        };
-        let log = self
-            .members
-            .iter()
-            .find(|member| member.name == ended.node)
-            .map(Member::last_words);
-        Err(RigError::Ended {
-            node: ended.node,
-            status: ended.status,
-            log: log.unwrap_or_default(),
-        })
-    }
-
-    fn wire_error(&self, at: usize, source: WireError) -> RigError {
-        RigError::Wire {
-            what: self.members[at].name.clone(),
-            source,
-        }
-    }
-}
-
-fn not_serving(views: &[(usize, Option<View>)]) -> RigError {
-    RigError::NotServing {
-        within: SERVING_WITHIN,
-        views: format!("{views:?}"),
     }
 }

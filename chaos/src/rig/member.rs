@@ -9,6 +9,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 
+use super::leftover::{OWNER, owner};
 use super::site::Site;
 use super::{BROKER, RigError, Setup};
 
@@ -87,6 +88,7 @@ impl Member {
         command
             .args(["serve", "--with-parent", "-c"])
             .arg(&self.conf)
+            .env(OWNER, owner())
             .envs(environment.map(|(name, value)| (name, value)))
             .stdin(Stdio::piped())
             .stdout(log)
@@ -186,7 +188,8 @@ fn configuration(site: &Site, at: usize, store: &Path, setup: &Setup) -> String 
         .iter()
         .map(|(key, value)| (*key, value.as_str()))
         .collect();
-    for (key, value) in &setup.overrides {
+    let own = setup.overrides_of.get(at).into_iter().flatten();
+    for (key, value) in setup.overrides.iter().chain(own) {
         lines.insert(key, value);
     }
     let mut text = String::new();

@@ -1,30 +1,44 @@
 //! A group of real server processes and the faults that are done to it from outside.
 //!
 //! `group` is the group itself, `member` one node of it, `site` the place where it runs (loopback or network
-//! namespaces), `netns` the namespaces, `observe` writes into the history what the nodes say of themselves,
-//! `disk`, `liar`, `damage`, `inject` and `clock` hurt what a node stands on, `usage` is what a process takes,
-//! `doctor` says which faults this machine can do. What is checked is the scenarios' own.
+//! namespaces), `netns` the namespaces, `switch`, `links`, `nfq` and `proxy` hurt the network between the nodes,
+//! `disk`, `liar`, `damage`, `inject` and `clock` what a node stands on; `observe` writes into the history what the
+//! nodes say of themselves, `usage` is what a process takes, `doctor` says which faults this machine can do. What
+//! is checked is the scenarios' own.
 
+pub mod cgroup;
 pub mod clock;
 pub mod damage;
 pub mod disk;
 pub mod doctor;
+pub mod greeting;
 mod group;
 pub mod inject;
 pub mod liar;
+mod leading;
+mod leftover;
+mod links;
 mod member;
 mod netns;
+mod nfq;
 mod observe;
 mod ports;
+pub mod proxy;
+mod pulse;
 mod site;
+pub mod switch;
 mod tool;
 pub mod usage;
+pub mod trace;
 mod view;
 
 pub use group::{Ended, Rig, Setup};
+pub use leftover::remove_leftovers;
 pub use member::Launch;
-pub use netns::{Handle, Namespace, Network, remove_leftovers};
+pub use netns::{Handle, Namespace, Network};
+pub use nfq::{Queued, Treatment};
 pub use observe::{OBSERVE_EVERY, Observer};
+pub use pulse::Pulse;
 pub use site::{Placement, Site};
 pub use tool::{Command, tool};
 pub use view::{View, agreed_leader, newest_leader};

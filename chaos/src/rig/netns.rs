@@ -5,13 +5,13 @@
 use std::fs::File;
 use std::net::Ipv4Addr;
 use std::os::fd::AsFd as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use rustix::process::{Pid, Signal, kill_process};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use super::RigError;
+use super::leftover::is_of_a_dead_run;
 use super::tool::tool;
 
 /// Where `ip netns` keeps its handles.
@@ -184,25 +184,12 @@ fn attach(
     Ok(())
 }
 
-/// Ends the processes and removes the namespaces of runs that are no longer alive. Returns the names of what
-/// was removed.
-pub fn remove_leftovers() -> Result<Vec<String>, RigError> {
+/// Removes the namespaces of runs that are no longer alive; returns their names. Their nodes were ended before.
+pub(super) fn remove_leftovers() -> Result<Vec<String>, RigError> {
     let mut removed = Vec::new();
     for name in namespaces()? {
-        let owner = name
-            .strip_prefix(PREFIX)
-            .and_then(|rest| rest.split('-').next())
-            .and_then(|pid| pid.parse::<u32>().ok());
-        let Some(owner) = owner else { continue };
-        if PathBuf::from(format!("/proc/{owner}")).exists() {
+        if !is_of_a_dead_run(&name, PREFIX) {
             continue;
-        }
-        let pids = tool("ip", "netns pids").arg(&name).run()?;
-        for pid in pids.split_whitespace().filter_map(|pid| pid.parse().ok()) {
-            if let Some(pid) = Pid::from_raw(pid) {
-                // It may have ended meanwhile.
-                let _gone = kill_process(pid, Signal::KILL);
-            }
         }
         tool("ip", "netns del").arg(&name).run()?;
         removed.push(name);

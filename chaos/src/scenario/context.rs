@@ -8,16 +8,23 @@ use std::time::Duration;
 
 use super::Stop;
 use crate::checker;
-use crate::history::{FaultResult, QUORUM_LOSS, Recorder};
-use crate::rig::{Observer, Rig, RigError, Setup, Site};
+use crate::history::{Event, FaultResult, QUORUM_LOSS, Recorder};
+use crate::rig::{Network, Observer, Pulse, Rig, RigError, Setup, Site};
 use crate::rng::Rng;
-use crate::workload::{Drainer, Produced, Producers, Readers, Reading};
+use crate::workload::{
+    Committing, Drainer, Offsets, Probe, Produced, Producers, Readers, Reading, Steadily, Steady,
+};
 
 /// The topic of every scenario's load, and its queues.
 pub const TOPIC: &str = "chaos";
 pub const QUEUES: i32 = 4;
 /// How long a load may take to make progress where nothing hinders it. Generous: machines are busy.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+pub const PATIENCE: Duration = Duration::from_secs(60);
+/// What clients wait for an answer.
+pub const CLIENT_LIMIT: Duration = Duration::from_secs(3);
+/// `raftElectionTimeoutMax` of [`Run::calm_setup`].
+const CALM_LEASE: Duration = Duration::from_millis(900);
+const STEADY_EVERY: Duration = Duration::from_millis(20);
 const READ_WITHIN: Duration = Duration::from_secs(1);
 
 type Undo = Box<dyn FnOnce() -> Result<(), RigError>>;
@@ -44,10 +51,15 @@ pub struct Run {
     /// Also those that were stopped: their keys are taken.
     pub(super) loads_made: usize,
     pub(super) reading: Option<Reading>,
+    pub(super) committing: Option<Committing>,
     pub(super) observer: Option<Observer>,
     pub(super) undo: Vec<Undo>,
     pub(super) kept: Vec<Box<dyn Any>>,
+    pub(super) pulse: Option<Pulse>,
+    /// The longest time by which a timer of this program was late.
+    pub(super) stall: Duration,
     pub(super) findings: Vec<String>,
+    pub(super) late: Vec<String>,
     pub(super) figures: BTreeMap<String, Vec<f64>>,
     /// Most descriptors of a node before the first fault.
     pub(super) fds_at_start: u64,
@@ -56,16 +68,21 @@ pub struct Run {
 impl Run {
     /// The usual setup in the run's directory.
     pub fn setup(&self) -> Setup {
-        Setup::new(&self.server, &self.dir)
+        Setup {
+            recorder: Some(Arc::clone(&self.recorder)),
+            ..Setup::new(&self.server, &self.dir)
+        }
     }
 
-    /// Starts the group, creates the topic, and begins to observe and to read from every node.
+    /// Starts the group, creates the topic, and begins to observe, to read from every node, and to commit and
+    /// ask for offsets.
     pub async fn start(&mut self, setup: Setup) -> Result<(), Stop> {
         let rig = Rig::start(&self.site, &setup).await?;
         rig.create_topic(TOPIC, QUEUES).await?;
         for at in 0..rig.len() {
             self.fds_at_start = self.fds_at_start.max(rig.fds(at)?);
         }
+        self.pulse = Some(Pulse::start());
         self.observer = Some(Observer::start(rig.nodes(), &self.recorder));
         let readers = Readers {
             nodes: rig.nodes(),
@@ -74,16 +91,42 @@ impl Run {
             timeout: READ_WITHIN,
         };
         self.reading = Some(readers.start(&self.recorder));
+        let offsets = Offsets {
+            nodes: rig.nodes(),
+            topic: TOPIC.to_owned(),
+            queues: QUEUES,
+            timeout: CLIENT_LIMIT,
+        };
+        self.committing = Some(offsets.start(&self.recorder));
         self.rig = Some(rig);
         Ok(())
     }
 
+    /// The usual setup with timers three times as long, for scenarios in which the leader must stay: a busy
+    /// machine alone moves no leadership then.
+    pub fn calm_setup(&mut self) -> Setup {
+        self.options.lease = CALM_LEASE + CALM_LEASE / 3;
+        let ms = |time: Duration| time.as_millis().to_string();
+        self.setup()
+            .with("raftHeartbeatInterval", "150")
+            .with("raftElectionTimeoutMin", &ms(CALM_LEASE / 2))
+            .with("raftElectionTimeoutMax", &ms(CALM_LEASE))
+    }
+
     /// The usual setup, started, under the usual load, with `acknowledged` messages behind it.
     pub async fn start_loaded(&mut self, acknowledged: u64) -> Result<(), Stop> {
-        self.start(self.setup()).await?;
+        let setup = self.setup();
+        self.start_loaded_with(setup, acknowledged).await
+    }
+
+    /// The same with another setup.
+    pub async fn start_loaded_with(&mut self, setup: Setup, acknowledged: u64) -> Result<(), Stop> {
+        self.start(setup).await?;
         let load = self.producers()?;
         self.begin(&load);
-        self.progress(acknowledged, PATIENCE).await
+        // Nothing was hurt yet: this is the machine's fault.
+        let started = self.progress(acknowledged, PATIENCE).await;
+        started.map_err(|stop| Stop::Invalid(format!("before any fault: {stop}")))
     }
 
     /// The group.
@@ -91,6 +134,24 @@ impl Run {
         self.rig
             .as_mut()
             .ok_or_else(|| Stop::Invalid("the scenario has not started its group".to_owned()))
+    }
+
+    /// The network between the nodes; scenarios placed in namespaces have one.
+    pub fn network(&self) -> Result<&Network, Stop> {
+        self.site
+            .network()
+            .ok_or_else(|| Stop::Invalid("the scenario is not placed in namespaces".to_owned()))
+    }
+
+    /// A recorded client of one node; `actor` must be unique in the run.
+    pub fn probe(&mut self, actor: &str, at: usize) -> Result<Probe, Stop> {
+        let node = self.rig()?.node(at);
+        Ok(Probe::new(actor, node, TOPIC, CLIENT_LIMIT, &self.recorder))
+    }
+
+    /// The history so far.
+    pub fn events(&self) -> Result<Vec<Event>, Stop> {
+        Ok(self.recorder.events()?)
     }
 
     /// A load over all nodes, its keys not used before in this run. Change it, then [`Run::begin`] it.
@@ -108,6 +169,20 @@ impl Run {
         self.loads.push(load.start(&self.recorder));
     }
 
+    /// Sends to one node every 20 ms from now on, whatever becomes of the sends before. The scenario stops it.
+    pub fn begin_steady(&mut self, at: usize) -> Result<Steadily, Stop> {
+        let steady = Steady {
+            node: self.rig()?.node(at),
+            topic: TOPIC.to_owned(),
+            queues: QUEUES,
+            every: STEADY_EVERY,
+            timeout: CLIENT_LIMIT,
+            prefix: format!("s{}n{at}", self.loads_made),
+        };
+        self.loads_made += 1;
+        Ok(steady.start(&self.recorder))
+    }
+
     /// Acknowledged messages of the load that was begun last.
     pub fn acknowledged(&self) -> u64 {
         self.loads.last().map_or(0, Load::acknowledged)
@@ -123,7 +198,7 @@ impl Run {
         };
         match load.progress(more, within).await {
             true => Ok(()),
-            false => Err(Stop::Violated(format!(
+            false => Err(Stop::Late(format!(
                 "fewer than {more} messages were acknowledged within {within:?}"
             ))),
         }
@@ -185,6 +260,13 @@ impl Run {
     pub fn require(&mut self, holds: bool, text: impl FnOnce() -> String) {
         if !holds {
             self.findings.push(text());
+        }
+    }
+
+    /// Notes that something took too long when `holds` is false, and goes on.
+    pub fn require_in_time(&mut self, holds: bool, text: impl FnOnce() -> String) {
+        if !holds {
+            self.late.push(text());
         }
     }
 

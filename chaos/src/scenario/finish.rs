@@ -29,11 +29,22 @@ pub async fn finish(run: &mut Run) -> Vec<Stop> {
     if let Some(reading) = run.reading.take() {
         reading.stop().await;
     }
+    if let Some(committing) = run.committing.take() {
+        let answered = committing.stop().await;
+        run.figure("offset requests answered", answered as f64);
+    }
     if whole {
         errors.extend(run.drain().await.err());
     }
     if let Some(observer) = run.observer.take() {
         observer.stop().await;
+    }
+    if let Some(pulse) = run.pulse.take() {
+        run.stall = pulse.stop().await;
+        run.figure(
+            "ms by which the clients' timers were late",
+            run.stall.as_millis() as f64,
+        );
     }
     errors.extend(look(run, whole).await.err());
     errors
@@ -57,7 +68,9 @@ async fn heal(run: &mut Run) -> Result<(), Stop> {
     }
     // Notes the ends of nodes that died by themselves, so that they are started again.
     rig.unexpected_ends()?;
-    Ok(rig.restart_dead().await?)
+    rig.restart_dead().await?;
+    run.recorder.heal();
+    Ok(())
 }
 
 /// The healed group acknowledges messages (I-20), of a load of its own where the scenario has none.

@@ -1,15 +1,24 @@
 //! Scenarios: what is done to a group, under which load, and what must be seen. One file per family of the
-//! fault catalogue; `context` is what a scenario works with, `runner` starts, heals, drains and checks,
-//! `verdict` decides what a run proved.
+//! fault catalogue; `context` is what a scenario works with, `evidence` reads its history while it runs,
+//! `runner` and `finish` start, heal, drain and check, `verdict` decides what a run proved.
 
 mod clock;
 mod clients;
 mod context;
 mod coverage;
+mod evidence;
 mod finish;
-mod process;
+mod graceful;
+mod kill;
+mod links;
+mod partition;
+mod pause;
+mod peers;
+mod refusal;
 mod runner;
 mod storage;
+mod starve;
+mod syscall;
 mod verdict;
 
 pub use context::{Load, Run};
@@ -67,6 +76,9 @@ pub enum Stop {
     /// A property does not hold.
     #[error("{0}")]
     Violated(String),
+    /// Something took too long. Not a violation where the machine itself stood still.
+    #[error("{0}")]
+    Late(String),
     /// The run proves nothing.
     #[error("{0}")]
     Invalid(String),
@@ -83,11 +95,20 @@ pub enum Stop {
 
 /// All scenarios, in the order of the catalogue.
 pub fn all() -> Vec<&'static Scenario> {
-    let families = [process::SCENARIOS]
-        .into_iter()
-        .chain(storage::FAMILIES)
-        .chain([clock::SCENARIOS, clients::SCENARIOS]);
-    families.flatten().collect()
+    let processes = [
+        kill::SCENARIOS,
+        syscall::SCENARIOS,
+        pause::SCENARIOS,
+        graceful::SCENARIOS,
+        starve::SCENARIOS,
+    ];
+    let network = [partition::SCENARIOS, links::SCENARIOS, peers::SCENARIOS];
+    let families = processes.into_iter().chain(network);
+    let families = families.chain(storage::FAMILIES);
+    families
+        .chain([clock::SCENARIOS, clients::SCENARIOS])
+        .flatten()
+        .collect()
 }
 
 /// The scenario of this name.

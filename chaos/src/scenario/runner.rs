@@ -3,21 +3,24 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use serde_json::json;
 
 use super::context::Run;
-use super::verdict::{Ends, Record, Verdict, decide};
+use super::verdict::{Ends, Found, Record, Verdict, decide};
 use super::{Coverage, Scenario, Stop, finish};
-use crate::checker::{self, Options};
-use crate::history::{self, Event, HistoryError, Recorder, What};
+use crate::checker::{self, Invariant, Options};
+use crate::history::{self, Event, FaultResult, HistoryError, Recorder, What};
 use crate::rig::doctor::{Facility, Missing};
 use crate::rig::{Placement, RigError, Site};
 use crate::rng::Rng;
 
 /// What placement in namespaces needs, on top of a scenario's own needs.
 const FOR_NAMESPACES: [Facility; 2] = [Facility::Root, Facility::Namespaces];
+
+/// Words of the checker for a send that its client did not end in time.
+const NO_END: &str = "had no end within";
 
 /// Why a run could not even be recorded.
 #[derive(Debug, thiserror::Error)]
@@ -65,6 +68,8 @@ pub struct Runner {
 struct Left {
     ends: Ends,
     findings: Vec<String>,
+    late: Vec<String>,
+    stall: Duration,
     figures: BTreeMap<String, Vec<f64>>,
     options: Options,
 }
@@ -139,6 +144,8 @@ async fn run_and_finish(scenario: &Scenario, run: &mut Run) -> Left {
     Left {
         ends: Ends { stop, after },
         findings: std::mem::take(&mut run.findings),
+        late: std::mem::take(&mut run.late),
+        stall: run.stall,
         figures: std::mem::take(&mut run.figures),
         options: run.options,
     }
@@ -147,14 +154,21 @@ async fn run_and_finish(scenario: &Scenario, run: &mut Run) -> Left {
 fn judge(scenario: &Scenario, seed: u64, dir: &Path, left: Left, events: &[Event]) -> Record {
     let report = checker::check(events, &left.options);
     let coverage = Coverage::of(events, &report);
-    let mut violations: Vec<String> = report
-        .violations
-        .iter()
-        .map(|each| format!("{}: {}", each.invariant, each.evidence))
-        .collect();
-    violations.extend(left.findings);
-    let lacks = scenario.floor.lacks(&coverage);
-    let (verdict, reason) = decide(&left.ends, &mut violations, &lacks);
+    let mut found = Found {
+        violations: left.findings,
+        late: left.late,
+        stall: left.stall,
+        lacks: scenario.floor.lacks(&coverage),
+    };
+    for each in &report.violations {
+        let text = format!("{}: {}", each.invariant, each.evidence);
+        match each.invariant == Invariant::Refusal && each.evidence.contains(NO_END) {
+            true => found.late.push(text),
+            false => found.violations.push(text),
+        }
+    }
+    let (verdict, reason) = decide(&left.ends, &mut found);
+    let violations = found.violations;
     Record {
         scenario: scenario.name.to_owned(),
         rows: owned(scenario.rows),
@@ -174,7 +188,11 @@ fn judge(scenario: &Scenario, seed: u64, dir: &Path, left: Left, events: &[Event
 fn recoveries(events: &[Event]) -> BTreeMap<String, Vec<u64>> {
     let mut recoveries: BTreeMap<String, Vec<u64>> = BTreeMap::new();
     for (at, event) in events.iter().enumerate() {
-        if let What::Start { fault, .. } = &event.what
+        if let What::Start {
+            fault,
+            result: FaultResult::Installed,
+            ..
+        } = &event.what
             && let Some(ns) = history::recovery_ns(&events[at..], event.t)
         {
             let times = recoveries.entry(fault.clone()).or_default();
@@ -253,10 +271,14 @@ impl Run {
             loads: Vec::new(),
             loads_made: 0,
             reading: None,
+            committing: None,
             observer: None,
             undo: Vec::new(),
             kept: Vec::new(),
+            pulse: None,
+            stall: Duration::ZERO,
             findings: Vec::new(),
+            late: Vec::new(),
             figures: BTreeMap::new(),
             fds_at_start: 0,
         }

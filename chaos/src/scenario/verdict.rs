@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use serde::Serialize;
 
@@ -60,31 +61,52 @@ pub(super) struct Ends {
     pub after: Vec<Stop>,
 }
 
-/// Decides. `violations` are what the checker and the scenario found; `lacks` is what the floor misses.
-pub(super) fn decide(
-    ends: &Ends,
-    violations: &mut Vec<String>,
-    lacks: &[String],
-) -> (Verdict, String) {
+/// What the checker and the scenario found.
+#[derive(Debug, Default)]
+pub(super) struct Found {
+    pub violations: Vec<String>,
+    /// What took too long.
+    pub late: Vec<String>,
+    /// The longest time by which this program's own timers were late.
+    pub stall: Duration,
+    /// What the floor misses.
+    pub lacks: Vec<String>,
+}
+
+/// With timers this late nothing that took too long is the group's fault.
+const STALL_MAX: Duration = Duration::from_secs(1);
+
+/// Decides. Everything that did not hold is in `found.violations` afterwards, what took too long for want of a
+/// machine not among it.
+pub(super) fn decide(ends: &Ends, found: &mut Found) -> (Verdict, String) {
     let mut doubts = Vec::new();
     let mut skip = None;
     for stop in ends.stop.iter().chain(&ends.after) {
         match stop {
-            Stop::Violated(text) => violations.push(text.clone()),
-            Stop::Rig(error) if error.is_the_groups() => violations.push(error.to_string()),
+            Stop::Violated(text) => found.violations.push(text.clone()),
+            Stop::Late(text) => found.late.push(text.clone()),
+            Stop::Rig(error) if error.is_the_groups() => found.violations.push(error.to_string()),
             // A group that does not come together after the faults has lost something: progress.
-            Stop::Drain(error) => violations.push(error.to_string()),
+            Stop::Drain(error) => found.violations.push(error.to_string()),
             Stop::Skip(text) => skip = Some(text.clone()),
             Stop::Invalid(_) | Stop::Rig(_) | Stop::History(_) => doubts.push(stop.to_string()),
         }
     }
-    if let Some(first) = violations.first() {
+    if found.stall < STALL_MAX {
+        found.violations.append(&mut found.late);
+    } else if let Some(first) = found.late.first() {
+        let stall = found.stall;
+        doubts.push(format!(
+            "this machine stood still for {stall:?}, and {first}"
+        ));
+    }
+    if let Some(first) = found.violations.first() {
         return (Verdict::Violated, first.clone());
     }
     if let Some(why) = skip {
         return (Verdict::Skipped, why);
     }
-    doubts.extend_from_slice(lacks);
+    doubts.extend_from_slice(&found.lacks);
     match doubts.is_empty() {
         true => (Verdict::Valid, String::new()),
         false => (Verdict::Invalid, doubts.join("; ")),
@@ -114,9 +136,13 @@ mod tests {
             stop,
             after: Vec::new(),
         };
-        let mut violations = violations.iter().map(|text| (*text).to_owned()).collect();
-        let lacks: Vec<String> = lacks.iter().map(|text| (*text).to_owned()).collect();
-        decide(&ends, &mut violations, &lacks).0
+        let owned = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect();
+        let mut found = Found {
+            violations: owned(violations),
+            lacks: owned(lacks),
+            ..Found::default()
+        };
+        decide(&ends, &mut found).0
     }
 
     fn text() -> String {
@@ -148,6 +174,30 @@ mod tests {
         ] {
             let case = format!("{stop:?} {violations:?} {lacks:?}");
             assert_eq!(verdict(stop, violations, lacks), expected, "{case}");
+        }
+    }
+
+    #[test]
+    fn what_is_late_is_a_violation_unless_the_machine_stood_still() {
+        for (stall_ms, violations, verdict) in [
+            (999, 0, Verdict::Violated),
+            (1_000, 0, Verdict::Invalid),
+            (1_000, 1, Verdict::Violated),
+        ] {
+            let ends = Ends {
+                stop: Some(Stop::Late(text())),
+                after: Vec::new(),
+            };
+            let mut found = Found {
+                violations: vec![text(); violations],
+                stall: Duration::from_millis(stall_ms),
+                ..Found::default()
+            };
+            assert_eq!(
+                decide(&ends, &mut found).0,
+                verdict,
+                "{stall_ms} {violations}"
+            );
         }
     }
 

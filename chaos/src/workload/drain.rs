@@ -49,7 +49,7 @@ pub struct Drainer {
     pub queues: i32,
     /// For one request.
     pub timeout: Duration,
-    /// For the nodes to show the same ends.
+    /// For the nodes to show the same ends, and for each to answer.
     pub settle: Duration,
 }
 
@@ -60,7 +60,7 @@ impl Drainer {
             topic: topic.to_owned(),
             queues,
             timeout: Duration::from_secs(5),
-            settle: Duration::from_secs(20),
+            settle: Duration::from_secs(40),
         }
     }
 
@@ -161,7 +161,16 @@ impl Drainer {
             last: true,
         };
         let op = recorder.invoke(&actor, call);
-        let (got, min, max) = self.read(node, queue).await?;
+        let begun = Instant::now();
+        let (got, min, max) = loop {
+            match self.read(node, queue).await {
+                // An election or a busy machine; what was read so far is read again.
+                Err(DrainError::Wire { .. }) if begun.elapsed() < self.settle => {
+                    tokio::time::sleep(PAUSE).await;
+                }
+                read => break read?,
+            }
+        };
         let records = got.len() as u64;
         recorder.complete(&actor, op, What::Ok(Reply::Drain { got, min, max }));
         Ok(records)
