@@ -16,3 +16,4 @@ mod majority_loss;
 mod output;
 mod retry;
 mod semantics;
+mod smoke;
