@@ -5,8 +5,8 @@
 mod common;
 
 mod bad_input;
-mod emptied;
 mod drill;
+mod emptied;
 mod failover;
 mod followers;
 mod groups;

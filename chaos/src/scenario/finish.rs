@@ -1,6 +1,7 @@
 //! The end of every run: heal everything, see the group come together and make progress, stop the load, read
 //! every queue from every node, and look at the nodes themselves.
 
+use std::path::Path;
 use std::time::Duration;
 
 use super::Stop;
@@ -9,8 +10,8 @@ use crate::rig::{Rig, RigError};
 
 /// Messages that a healed group must acknowledge.
 const PROGRESS: u64 = 50;
-/// Descriptors that a node may have more at the end than at the start: files of its log and its index.
-const MORE_FDS: u64 = 64;
+/// Descriptors that a node may have more at the end than at the start, beside one for each file of its log.
+const MORE_FDS: u64 = 32;
 const RESIDENT_MAX: u64 = 1 << 30;
 const THREADS_MAX: u64 = 64;
 /// Closed connections are noticed within this time.
@@ -114,11 +115,12 @@ async fn holds_too_much(
 ) -> Result<Option<String>, RigError> {
     let begun = std::time::Instant::now();
     let name = rig.name(at);
-    while rig.fds(at)? > fds_at_start + MORE_FDS {
+    let limit = fds_at_start + MORE_FDS + segments(&rig.store(at).join("log"))?;
+    while rig.fds(at)? > limit {
         if begun.elapsed() > CONNECTIONS_END_WITHIN {
             let fds = rig.fds(at)?;
             return Ok(Some(format!(
-                "{name} has {fds} open files, {fds_at_start} at the start"
+                "{name} has {fds} open files, {fds_at_start} at the start; {limit} are explained"
             )));
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
@@ -126,4 +128,22 @@ async fn holds_too_much(
     let (resident, threads) = (rig.resident(at)?, rig.threads(at)?);
     Ok((resident > RESIDENT_MAX || threads > THREADS_MAX)
         .then(|| format!("{name} holds {resident} bytes of memory and {threads} threads")))
+}
+
+/// Segments of a log; a node keeps them open.
+fn segments(log: &Path) -> Result<u64, RigError> {
+    let failed = |source| RigError::Io {
+        what: log.display().to_string(),
+        source,
+    };
+    let mut segments = 0;
+    for entry in std::fs::read_dir(log).map_err(failed)? {
+        let name = entry.map_err(failed)?.file_name();
+        segments += u64::from(
+            Path::new(&name)
+                .extension()
+                .is_some_and(|kind| kind == "seg"),
+        );
+    }
+    Ok(segments)
 }

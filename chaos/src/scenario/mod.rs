@@ -2,8 +2,8 @@
 //! fault catalogue; `context` is what a scenario works with, `evidence` reads its history while it runs,
 //! `runner` and `finish` start, heal, drain and check, `verdict` decides what a run proved.
 
-mod clock;
 mod clients;
+mod clock;
 mod context;
 mod coverage;
 mod evidence;
@@ -16,8 +16,8 @@ mod pause;
 mod peers;
 mod refusal;
 mod runner;
-mod storage;
 mod starve;
+mod storage;
 mod syscall;
 mod verdict;
 
