@@ -258,9 +258,10 @@ impl Broker {
         }
     }
 
-    /// The index is read after the reply was made, so that the reply shows nothing newer.
+    /// The index is read after the reply was made, and from the state that made it, so that the reply shows
+    /// nothing newer: the log tells only after some more entries that they are applied.
     fn passed_reply(&self, frame: Bytes) -> Answer {
-        let applied = self.group.applied_index();
+        let applied = self.store.applied_index();
         Answer::Frame { applied, frame }
     }
 

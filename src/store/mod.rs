@@ -230,6 +230,13 @@ impl Store {
         Some((lock.client.clone(), lock.renewed_ms))
     }
 
+    /// Index of the last entry that this state includes; 0 when there is none. What was read before from here
+    /// includes nothing newer, though the log may not have told yet that the entry is applied.
+    pub fn applied_index(&self) -> u64 {
+        let state = self.shared.read();
+        state.mark.as_ref().map_or(0, |mark| mark.id.index)
+    }
+
     /// First and next queue offset; `None` for a queue that never held a message.
     pub fn queue_bounds(&self, topic: &str, queue: i32) -> Option<(i64, i64)> {
         let state = self.shared.read();

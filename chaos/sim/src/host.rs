@@ -158,6 +158,7 @@ fn group_config(plan: &Plan, config: &Config) -> GroupConfig {
         },
         disk_reserve: RESERVE,
         cache_bytes: plan.cache_bytes,
+        accept_empty: false,
     }
 }
 

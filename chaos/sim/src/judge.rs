@@ -45,10 +45,10 @@ pub fn judge(plan: &Plan, seats: &[Arc<Seat>], trace: &Trace, counts: &mut Count
     let options = Options {
         deduplication: plan.deduplication,
         lease: plan.election.1 + Duration::from_millis(100),
-        retention: false,
+        ..Options::default()
     };
     let report = checker::check(&trace.events(), &options);
-    let coverage = report.coverage;
+    let coverage = &report.coverage;
     counts.acknowledged = coverage.acknowledged as u64;
     counts.refused = coverage.refused as u64;
     counts.unknown = coverage.unknown as u64;

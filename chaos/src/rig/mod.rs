@@ -1,10 +1,12 @@
 //! A group of real server processes and the faults that are done to it from outside.
 //!
-//! `group` is the group itself, `member` one node of it, `site` the place where it runs (loopback or network
-//! namespaces), `netns` the namespaces, `switch`, `links`, `nfq` and `proxy` hurt the network between the nodes,
-//! `disk`, `liar`, `damage`, `inject` and `clock` what a node stands on; `observe` writes into the history what the
-//! nodes say of themselves, `usage` is what a process takes, `doctor` says which faults this machine can do. What
-//! is checked is the scenarios' own.
+//! `group` is the group's processes and `leading` who of them leads, `member` one node, `site` the place where
+//! it runs (loopback or network namespaces), `netns` the namespaces; `switch`, `links` and `nfq` are the faults
+//! of the network between them, `proxy` and `greeting` damaged and strange peers; `trace` and `cgroup` hurt a
+//! process, `disk`, `liar`, `damage`, `inject` and `clock` what a node stands on; `usage` is what a process
+//! takes, `observe` writes into the history what the nodes say of themselves, `pulse` tells whether the clients
+//! themselves stood still, `leftover` removes what killed runs left, `doctor` says which faults this machine
+//! can do. What is checked is the scenarios' own.
 
 pub mod cgroup;
 pub mod clock;
@@ -14,9 +16,9 @@ pub mod doctor;
 pub mod greeting;
 mod group;
 pub mod inject;
-pub mod liar;
 mod leading;
 mod leftover;
+pub mod liar;
 mod links;
 mod member;
 mod netns;
@@ -28,8 +30,8 @@ mod pulse;
 mod site;
 pub mod switch;
 mod tool;
-pub mod usage;
 pub mod trace;
+pub mod usage;
 mod view;
 
 pub use group::{Ended, Rig, Setup};

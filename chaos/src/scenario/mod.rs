@@ -95,20 +95,21 @@ pub enum Stop {
 
 /// All scenarios, in the order of the catalogue.
 pub fn all() -> Vec<&'static Scenario> {
-    let processes = [
+    let processes_and_network = [
         kill::SCENARIOS,
         syscall::SCENARIOS,
         pause::SCENARIOS,
         graceful::SCENARIOS,
         starve::SCENARIOS,
+        partition::SCENARIOS,
+        links::SCENARIOS,
+        peers::SCENARIOS,
     ];
-    let network = [partition::SCENARIOS, links::SCENARIOS, peers::SCENARIOS];
-    let families = processes.into_iter().chain(network);
-    let families = families.chain(storage::FAMILIES);
-    families
-        .chain([clock::SCENARIOS, clients::SCENARIOS])
-        .flatten()
-        .collect()
+    let families = processes_and_network
+        .into_iter()
+        .chain(storage::FAMILIES)
+        .chain([clock::SCENARIOS, clients::SCENARIOS]);
+    families.flatten().collect()
 }
 
 /// The scenario of this name.
