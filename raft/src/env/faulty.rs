@@ -64,6 +64,8 @@ struct Disk {
     /// Changes left until the power goes.
     power: Option<u64>,
     off: bool,
+    /// What a failed sync left in memory stays there.
+    stubborn: bool,
     /// Free bytes, if they are bounded. Only asked for and compared with, not counted down.
     free: Option<u64>,
 }
@@ -161,6 +163,11 @@ impl FaultyFiles {
         disk.failure = None;
         disk.power = None;
         disk.off = false;
+    }
+
+    /// From now on [`LogFile::forget_cached`] has no effect, as on some file systems.
+    pub fn keep_cached(&self) {
+        self.disk().stubborn = true;
     }
 
     /// How many operations of this kind were tried.
@@ -466,6 +473,23 @@ impl LogFile for FaultyFile {
             match change {
                 Change::SetLen(len) => inode.durable.resize(len, 0),
                 Change::Write { offset, bytes } => write(&mut inode.durable, offset, &bytes),
+            }
+        }
+        Ok(())
+    }
+
+    fn forget_cached(&self) -> io::Result<()> {
+        let mut disk = self.disk.disk();
+        disk.alive(self.epoch)?;
+        if disk.stubborn {
+            return Ok(());
+        }
+        let inode = &mut disk.inodes[self.inode];
+        inode.now = inode.durable.clone();
+        for change in &inode.pending {
+            match change {
+                Change::SetLen(len) => inode.now.resize(*len, 0),
+                Change::Write { offset, bytes } => write(&mut inode.now, *offset, bytes),
             }
         }
         Ok(())

@@ -34,6 +34,11 @@ pub trait LogFile: Send + Sync {
     /// Makes everything written so far durable (data and the metadata needed to read it back). An error is
     /// final: the caller must not try again (the kernel may have dropped the dirty pages).
     fn sync_data(&self) -> io::Result<()>;
+    /// Lets the next reads see what is on the disk, and what is still to be written, instead of what a failed sync
+    /// has left in memory. Where that cannot be asked for, nothing happens.
+    fn forget_cached(&self) -> io::Result<()> {
+        Ok(())
+    }
     /// Reserves space so that later writes within `len` bytes need no new allocation. Bytes read as zero.
     fn allocate(&self, len: u64) -> io::Result<()>;
     fn set_len(&self, len: u64) -> io::Result<()>;

@@ -11,7 +11,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::BytesMut;
 use futures_util::future::BoxFuture;
-use rustix::fs::FallocateFlags;
+use rustix::fs::{Advice, FallocateFlags};
 use rustix::io::{Errno, ReadWriteFlags};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -120,6 +120,10 @@ impl LogFile for RealFile {
 
     fn sync_data(&self) -> io::Result<()> {
         self.0.sync_data()
+    }
+
+    fn forget_cached(&self) -> io::Result<()> {
+        Ok(rustix::fs::fadvise(&self.0, 0, None, Advice::DontNeed)?)
     }
 
     fn allocate(&self, len: u64) -> io::Result<()> {

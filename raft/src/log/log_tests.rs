@@ -377,20 +377,28 @@ async fn a_failed_sync_or_write_is_final() {
 async fn what_a_start_reads_after_a_failed_sync_survives_a_power_cut() {
     for seed in 0..30 {
         let files = FaultyFiles::new(seed);
+        if seed % 2 == 0 {
+            files.keep_cached();
+        }
         let log = open(&files, BIG).expect("opens");
         append_numbered(&log, 0..2, 1).await;
         files.fail_after(Op::Sync, 0);
         assert!(append(&log, vec![entry(1, 2, "x")]).await.is_err());
         log.close().await.expect_err("the log has failed");
-        // The next process reads the entry from the page cache, and counts it as durable.
+        // The entry was never acknowledged: it may be lost now, but not after it was counted as durable.
         let log = open(&files, BIG).expect("opens");
-        assert_eq!(log.durable(), Some(EntryId { term: 1, index: 2 }));
-        append_numbered(&log, 3..4, 1).await;
+        let found = log.durable().expect("entries").index;
+        assert_eq!(found, if seed % 2 == 0 { 2 } else { 1 });
+        append_numbered(&log, found + 1..found + 2, 1).await;
         log.close().await.expect("closes");
         files.power_cycle();
         let log = open(&files, BIG).expect("opens after the power cut");
-        assert_eq!(log.durable(), Some(EntryId { term: 1, index: 3 }));
-        assert_eq!(contents(&log).await.len(), 4);
+        let last = EntryId {
+            term: 1,
+            index: found + 1,
+        };
+        assert_eq!(log.durable(), Some(last));
+        assert_eq!(contents(&log).await.len() as u64, found + 2);
     }
 }
 
@@ -398,6 +406,9 @@ async fn what_a_start_reads_after_a_failed_sync_survives_a_power_cut() {
 async fn a_vote_that_a_start_reads_after_a_failed_sync_survives_a_power_cut() {
     for seed in 0..30 {
         let files = FaultyFiles::new(seed);
+        if seed % 2 == 0 {
+            files.keep_cached();
+        }
         let log = open(&files, BIG).expect("opens");
         let vote = Vote {
             term: 5,
@@ -408,11 +419,12 @@ async fn a_vote_that_a_start_reads_after_a_failed_sync_survives_a_power_cut() {
         assert!(log.save_vote(vote).await.is_err());
         log.close().await.expect_err("the log has failed");
         let log = open(&files, BIG).expect("opens");
-        assert_eq!(log.vote(), Some(vote));
+        let found = log.vote();
+        assert_eq!(found.is_some(), seed % 2 == 0);
         log.close().await.expect("closes");
         files.power_cycle();
         let log = open(&files, BIG).expect("opens after the power cut");
-        assert_eq!(log.vote(), Some(vote));
+        assert_eq!(log.vote(), found);
     }
 }
 

@@ -204,6 +204,10 @@ fn find(
         let path = dir.join(name);
         let io = |source| OpenError::io(&path, source);
         let file = files.open(&path, false).map_err(io)?;
+        if is_last {
+            // A process before this one may have ended because a sync failed: then memory shows what no disk has.
+            file.forget_cached().map_err(io)?;
+        }
         let block = segment::read_block(file.as_ref()).map_err(io)?;
         let header = match Header::decode(&block) {
             Ok(header) if header.first == first && header.group == group => header,

@@ -84,6 +84,8 @@ impl SlotFile {
         magic: u32,
     ) -> io::Result<Option<(SlotFile, [u8; CONTENT])>> {
         let file = files.open(path, false)?;
+        // What counts is what the disk has, not what a failed sync left in memory.
+        file.forget_cached()?;
         let Some((sequence, content)) = read(file.as_ref(), magic)? else {
             return Ok(None);
         };
