@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use super::Invariant;
-use super::nodes::{Nodes, View};
+use super::nodes::{Nodes, Step, View};
 use super::report::Findings;
 
 pub fn check(nodes: &Nodes<'_>, findings: &mut Findings) {
@@ -17,17 +17,19 @@ pub fn check(nodes: &Nodes<'_>, findings: &mut Findings) {
 fn durable_on_majority(nodes: &Nodes<'_>, findings: &mut Findings) {
     let learners = nodes.learners();
     let voters = nodes.voters();
-    let mut by_node: BTreeMap<&str, Vec<&View>> = BTreeMap::new();
-    for (node, view) in nodes.views().filter(|(node, _)| !learners.contains(node)) {
-        by_node.entry(node).or_default().push(view);
-    }
+    let by_node: Vec<Vec<&View>> = nodes
+        .steps
+        .iter()
+        .filter(|(node, _)| !learners.contains(*node))
+        .map(|(_, steps)| until_wiped(steps))
+        .collect();
     let majority = voters / 2 + 1;
     for (node, view) in nodes.views().filter(|(_, view)| view.leads) {
         let Some(committed) = view.committed else {
             continue;
         };
         let lacking = by_node
-            .values()
+            .iter()
             .filter(|views| lacks(views, view, committed))
             .count();
         if voters - lacking < majority {
@@ -40,6 +42,18 @@ fn durable_on_majority(nodes: &Nodes<'_>, findings: &mut Findings) {
             });
         }
     }
+}
+
+/// What a node showed until its directory was emptied: afterwards it may lack what it had durable, and what was
+/// committed by that.
+fn until_wiped(steps: &[Step]) -> Vec<&View> {
+    let before = steps.iter().take_while(|step| !matches!(step, Step::Wiped));
+    before
+        .filter_map(|step| match step {
+            Step::View(view) => Some(&**view),
+            _ => None,
+        })
+        .collect()
 }
 
 fn lacks(views: &[&View], of: &View, committed: u64) -> bool {

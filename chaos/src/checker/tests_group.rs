@@ -339,6 +339,14 @@ fn committed_without_a_durable_majority_is_caught_in_observations() {
         }
     }
     caught_alone(&events, &options(), Invariant::Quorum);
+
+    // One of the others was emptied: it had it durable before, perhaps.
+    let other = *NODES.iter().find(|other| **other != node).unwrap();
+    let wiped = start(WIPE, &[(NODE, other)], FaultResult::Installed);
+    let first = events[0].t;
+    events.insert(0, note(first, wiped));
+    let report = check(&events, &options());
+    assert!(report.is_green(), "{report}");
 }
 
 #[test]

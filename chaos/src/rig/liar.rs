@@ -35,19 +35,34 @@ impl LyingDisk {
             .map_err(RigError::io(image.display().to_string()))?;
         // Without a journal: its blocks would be as unreal as those of the files, and a journal that fails
         // turns the file system read-only instead of letting it lie.
-        tool("mkfs.ext4", "-q -m 0 -O ^has_journal -E lazy_itable_init=1")
-            .arg(&image)
-            .run()?;
+        tool(
+            "mkfs.ext4",
+            "-q -m 0 -b 4096 -O ^has_journal -E lazy_itable_init=1",
+        )
+        .arg(&image)
+        .run()?;
         lying.mount()?;
         Ok(lying)
     }
 
     fn mount(&self) -> Result<(), RigError> {
-        tool("mount", "-o loop,errors=continue")
-            .arg(self.backing.join("img"))
+        let attached = tool("losetup", "--find --show").arg(self.backing.join("img"));
+        let device = attached.run()?.trim().to_owned();
+        // A page at a time: of a longer write the loop device would count the part that found room as the whole.
+        let name = Path::new(&device).file_name().unwrap_or_default();
+        let longest = Path::new("/sys/block")
+            .join(name)
+            .join("queue/max_sectors_kb");
+        let limited =
+            std::fs::write(&longest, "4").map_err(RigError::io(longest.display().to_string()));
+        let mounted = tool("mount", "-o errors=continue")
+            .arg(&device)
             .arg(&self.mount)
-            .run()
-            .map(drop)
+            .run();
+        // In use now, so it goes away with the mount, also when this program dies.
+        tool("losetup", "-d").arg(&device).run()?;
+        limited?;
+        mounted.map(drop)
     }
 
     /// What is only in the page cache is gone, as after a power cut. No process may have files open here.

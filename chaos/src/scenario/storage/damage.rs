@@ -2,7 +2,7 @@
 //! that they shorten. Repair from the peers is not built: the operator restores the file or empties the directory.
 
 use super::readback::read_back;
-use super::{kill_one, refuses_to_start, small_segments, some_follower};
+use super::{kill_one, refuses_to_start, small_segments, some_follower, wipe};
 use crate::rig::damage::{self, Entry, Segment, VoteDamage};
 use crate::rig::{Placement, RigError};
 use crate::scenario::context::{PATIENCE, QUEUES, Run, TOPIC};
@@ -174,7 +174,7 @@ async fn in_active(run: &mut Run) -> Result<(), Stop> {
     });
     run.progress(200, PATIENCE).await?;
     // What the refusal says to do.
-    damage::wipe_dir(run.rig()?.store(at))?;
+    wipe(run, at)?;
     run.rig()?.restart_dead().await?;
     run.fault_over("flip");
     run.progress(100, PATIENCE).await
@@ -242,8 +242,7 @@ async fn under_leader(run: &mut Run) -> Result<(), Stop> {
     damage::flip_entry(&segment, &entry)?;
     let filled = (leader + 1) % 3;
     kill_one(run, filled).await?;
-    run.fault("wipe", &[("node", &format!("n{filled}"))]);
-    damage::wipe_dir(run.rig()?.store(filled))?;
+    wipe(run, filled)?;
     run.rig()?.spawn(filled)?;
     match run.rig()?.wait_end(leader, PATIENCE / 6).await {
         // A leader that cannot read what it must send gives up: another one, whose entry is whole, takes over.
@@ -274,7 +273,6 @@ async fn under_leader(run: &mut Run) -> Result<(), Stop> {
     damage::flip_entry(&segment, &entry)?;
     run.fault_over("flip-online");
     run.rig()?.restart_dead().await?;
-    run.fault_over("wipe");
     run.progress(100, PATIENCE).await
 }
 

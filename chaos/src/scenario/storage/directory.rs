@@ -3,7 +3,9 @@
 //! copy is whole in itself and not recognised: it may be put back while the other nodes are up, and is tried so.
 
 use super::readback::read_back;
-use super::{ENDS_WITHIN, kill_one, refuses_to_start, small_segments, some_follower};
+use super::{
+    ENDS_WITHIN, kill_one, note_loss, refuses_to_start, small_segments, some_follower, wipe,
+};
 use crate::rig::damage;
 use crate::rig::{Placement, Rig, RigError, Setup, Site};
 use crate::scenario::context::{PATIENCE, Run};
@@ -103,7 +105,7 @@ async fn lacking(run: &mut Run, lack: Lack) -> Result<(), Stop> {
     );
     let store = run.rig()?.store(lacking).to_owned();
     match lack {
-        Lack::Everything => damage::wipe_dir(&store)?,
+        Lack::Everything => wipe(run, lacking)?,
         Lack::NewestSegment => damage::remove(&damage::last_segment(&store)?.path)?,
     }
     run.fault("pause-leader", &[("node", &format!("n{leader}"))]);
@@ -152,7 +154,7 @@ async fn refill_if_it_refused(run: &mut Run, at: usize) -> Result<(), Stop> {
     };
     if refused {
         run.figure("refused to start", 1.0);
-        damage::wipe_dir(run.rig()?.store(at))?;
+        wipe(run, at)?;
         run.rig()?.wait_serving().await?;
     }
     Ok(run.rig()?.restart_dead().await?)
@@ -179,8 +181,11 @@ async fn others_up(run: &mut Run) -> Result<(), Stop> {
         run.fault("lose", &[("node", &format!("n{at}")), ("what", what)]);
         let store = run.rig()?.store(at).to_owned();
         match &older {
-            Some(copy) => damage::roll_back_dir(&store, copy)?,
-            None => damage::wipe_dir(&store)?,
+            Some(copy) => {
+                note_loss(run, at)?;
+                damage::roll_back_dir(&store, copy)?;
+            }
+            None => wipe(run, at)?,
         }
         run.progress(50, PATIENCE).await?;
         run.rig()?.spawn(at)?;
@@ -276,7 +281,7 @@ async fn missing_old(run: &mut Run) -> Result<(), Stop> {
     kill_one(run, at).await?;
     refuses_to_start(run, at, &["missing"]).await?;
     run.progress(100, PATIENCE).await?;
-    damage::wipe_dir(run.rig()?.store(at))?;
+    wipe(run, at)?;
     run.rig()?.restart_dead().await?;
     run.fault_over("remove");
     run.progress(100, PATIENCE).await

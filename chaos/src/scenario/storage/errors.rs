@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use super::readback::read_back;
-use super::{Disks, durable, ends_by_itself, kill_one, small_segments, some_follower};
+use super::{Disks, durable, ends_by_itself, kill_one, small_segments, some_follower, wipe};
 use crate::rig::disk::{DiskHome, Kind};
 use crate::rig::doctor::Facility;
 use crate::rig::inject::{Effect, Fault};
@@ -33,7 +33,7 @@ pub const SCENARIOS: &[Scenario] = &[
         placement: Placement::Loopback,
         nodes: 3,
         tier: Tier::Ci,
-        floor: Floor::of(500, 2),
+        floor: Floor::of(400, 2),
         run: |run| Box::pin(fsyncgate(run)),
     },
     Scenario {
@@ -129,8 +129,8 @@ const REAL_BYTES: u64 = 64 << 20;
 async fn fsyncgate(run: &mut Run) -> Result<(), Stop> {
     let home = DiskHome::create()?;
     let lying = std::sync::Arc::new(LyingDisk::create(home.path(), "n0", REAL_BYTES)?);
-    run.keep(home);
     run.keep(std::sync::Arc::clone(&lying));
+    run.keep(home);
     let mut setup = small_segments(run);
     setup.stores = vec![
         super::store(lying.path()),
@@ -208,7 +208,7 @@ async fn fills_without_gap(run: &mut Run) -> Result<(), Stop> {
     let leader = run.rig()?.leader().await?;
     let filled = (leader + 1) % 3;
     kill_one(run, filled).await?;
-    damage::wipe_dir(run.rig()?.store(filled))?;
+    wipe(run, filled)?;
     let injected = unreadable(run, leader)?;
     run.rig()?.spawn(filled)?;
     match run.rig()?.wait_end(leader, PATIENCE / 6).await {

@@ -2,7 +2,7 @@
 
 use super::readback::read_back;
 use super::{Disks, durable, some_follower};
-use crate::rig::disk::Kind;
+use crate::rig::disk::{Disk, Kind};
 use crate::rig::doctor::Facility;
 use crate::rig::inject::{Effect, Fault};
 use crate::rig::{Placement, RigError, damage};
@@ -71,6 +71,8 @@ pub const SCENARIOS: &[Scenario] = &[
 async fn start(run: &mut Run) -> Result<std::sync::Arc<Disks>, Stop> {
     let disks = Disks::create(run, 3, Kind::Xfs)?;
     let setup = disks.setup(run);
+    let undo = std::sync::Arc::clone(&disks);
+    run.on_heal(move || undo.all.iter().try_for_each(Disk::empty));
     run.start(setup).await?;
     begin_large(run).await?;
     Ok(disks)

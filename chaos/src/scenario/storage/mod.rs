@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use super::context::Run;
 use super::{Scenario, Stop};
+use crate::history::{NODE, WIPE};
 use crate::rig::disk::{Disk, DiskHome, Kind};
 use crate::rig::{Rig, RigError, Setup};
 
@@ -150,6 +151,21 @@ async fn kill_one(run: &mut Run, at: usize) -> Result<(), Stop> {
     rig.kill(&[at])?;
     rig.wait_serving().await?;
     Ok(())
+}
+
+/// Tells the checker that a node that does not run has lost what it had shown: its files are about to be emptied or
+/// replaced.
+fn note_loss(run: &mut Run, at: usize) -> Result<(), Stop> {
+    let name = run.rig()?.name(at).to_owned();
+    run.fault(WIPE, &[(NODE, &name)]);
+    run.fault_over(WIPE);
+    Ok(())
+}
+
+/// Empties the directory of a node that does not run.
+fn wipe(run: &mut Run, at: usize) -> Result<(), Stop> {
+    note_loss(run, at)?;
+    Ok(crate::rig::damage::wipe_dir(run.rig()?.store(at))?)
 }
 
 /// A node that does not lead, by the scenario's own choice.

@@ -1,14 +1,16 @@
 //! Reading everything from one node with damaged files: what it serves must be what was sent, and what it
 //! cannot serve it must say.
 
-use std::time::Duration;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
 
 use super::super::Stop;
-use super::super::context::{QUEUES, Run, TOPIC};
-use crate::wire::{Connection, Pull};
+use super::super::context::{PATIENCE, QUEUES, Run, TOPIC};
+use crate::wire::{Connection, Pull, Pulled, WireError};
 use crate::workload;
 
 const WITHIN: Duration = Duration::from_secs(3);
+const PAUSE: Duration = Duration::from_millis(50);
 
 /// What a node answered.
 #[derive(Debug, Default)]
@@ -25,14 +27,15 @@ pub(super) async fn read_back(run: &mut Run, at: usize) -> Result<ReadBack, Stop
     let (address, name) = (run.rig()?.address(at), run.rig()?.name(at).to_owned());
     let mut back = ReadBack::default();
     for queue in 0..QUEUES {
-        let mut pull = Pull::new("chaos_read_back", TOPIC, queue, i64::from(i32::MAX));
-        let ends = open(address).await?.pull(&pull).await;
+        // A group that the run's readers are: a new one would have to be written down first.
+        let mut pull = Pull::new("chaos_tail", TOPIC, queue, i64::from(i32::MAX));
+        let ends = ask(address, &pull).await?;
         let ends =
             ends.map_err(|error| Stop::Violated(format!("{name}, queue {queue}: {error}")))?;
         pull.offset = ends.min;
         while pull.offset < ends.max {
             // A failed answer to many says nothing of which one is bad.
-            let answer = match open(address).await?.pull(&pull).await {
+            let answer = match ask(address, &pull).await? {
                 Err(_) if pull.max_messages > 1 => {
                     pull.max_messages = 1;
                     continue;
@@ -71,8 +74,24 @@ pub(super) async fn read_back(run: &mut Run, at: usize) -> Result<ReadBack, Stop
     Ok(back)
 }
 
-async fn open(address: std::net::SocketAddr) -> Result<Connection, Stop> {
-    Connection::open(address, WITHIN)
-        .await
-        .map_err(|error| Stop::Violated(format!("a node with damaged files: {error}")))
+/// One pull; asked again while the group has no leader, which says nothing of the files.
+async fn ask(address: SocketAddr, pull: &Pull) -> Result<Result<Pulled, WireError>, Stop> {
+    let begun = Instant::now();
+    loop {
+        let connection = Connection::open(address, WITHIN).await;
+        let connection = connection
+            .map_err(|error| Stop::Violated(format!("a node with damaged files: {error}")))?;
+        match connection.pull(pull).await {
+            Err(error) if leaderless(&error) && begun.elapsed() < PATIENCE => {
+                tokio::time::sleep(PAUSE).await;
+            }
+            answer => return Ok(answer),
+        }
+    }
+}
+
+fn leaderless(error: &WireError) -> bool {
+    error
+        .to_string()
+        .contains("[REFUSED] in-sync replicas not enough")
 }

@@ -1,7 +1,7 @@
 //! Torn tails (D5, D6): what a crash leaves behind the last durable entry. It is dropped, nothing before it is,
 //! and old bytes are never taken for entries. The walk over every byte is `trial`'s.
 
-use super::{small_segments, trial};
+use super::{note_loss, small_segments, trial};
 use crate::rig::damage::{self, Entry, Segment};
 use crate::rig::{Placement, RigError};
 use crate::scenario::context::{PATIENCE, Run};
@@ -141,6 +141,7 @@ async fn one_replica(run: &mut Run) -> Result<(), Stop> {
                 let end = entries.last().map_or(from, |last| last.bytes.end);
                 let (name, form) = (format!("n{at}"), format!("{how:?}"));
                 run.fault("tear", &[("node", &name), ("how", &form)]);
+                note_loss(run, at)?;
                 tear(&segment, how, from, end, round as u64)?;
             }
         }
