@@ -26,6 +26,7 @@ pub const SCENARIOS: &[Scenario] = &[
         about: "A leader whose descriptors clients take keeps its files and its peers, does not spin, and recovers",
         run: |run| Box::pin(descriptors::few_descriptors(run)),
         floor: Floor::of(50, 2),
+        tier: Tier::Nightly,
         ..USUAL
     },
     Scenario {
@@ -48,6 +49,7 @@ pub const SCENARIOS: &[Scenario] = &[
         rows: &["R4"],
         about: "The largest message is taken and one byte more refused, alike in every form and on every node",
         run: |run| Box::pin(sizes::size_limits(run)),
+        tier: Tier::Nightly,
         ..USUAL
     },
     Scenario {
@@ -55,6 +57,7 @@ pub const SCENARIOS: &[Scenario] = &[
         rows: &["R5"],
         about: "Ten thousand requests whose replies nobody reads take bounded memory, and all are answered later",
         run: |run| Box::pin(pipelined::unread_replies(run)),
+        tier: Tier::Nightly,
         ..USUAL
     },
     Scenario {
@@ -62,6 +65,7 @@ pub const SCENARIOS: &[Scenario] = &[
         rows: &["R6"],
         about: "Requests that arrive byte by byte between those of others are stored as their own producers sent them",
         run: |run| Box::pin(fragments::one_byte_fragments(run)),
+        tier: Tier::Nightly,
         ..USUAL
     },
     Scenario {

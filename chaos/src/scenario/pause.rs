@@ -42,7 +42,7 @@ pub const SCENARIOS: &[Scenario] = &[
         needs: &[],
         placement: Placement::Loopback,
         nodes: 3,
-        tier: Tier::Ci,
+        tier: Tier::Nightly,
         floor: Floor::of(500, 1),
         run: |run| Box::pin(follower_pause(run)),
     },

@@ -41,7 +41,7 @@ pub const SCENARIOS: &[Scenario] = &[
         needs: &[Facility::Strace],
         placement: Placement::Loopback,
         nodes: 3,
-        tier: Tier::Ci,
+        tier: Tier::Nightly,
         floor: Floor::of(300, 1).with_leader_changes(1),
         run: |run| Box::pin(dead_core(run)),
     },

@@ -39,7 +39,7 @@ pub const SCENARIOS: &[Scenario] = &[
         needs: &[Facility::Root, Facility::LoopXfs],
         placement: Placement::Loopback,
         nodes: 3,
-        tier: Tier::Ci,
+        tier: Tier::Nightly,
         floor: Floor::of(400, 1).with_refused(1),
         run: |run| Box::pin(all(run)),
     },

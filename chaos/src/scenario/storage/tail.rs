@@ -26,7 +26,7 @@ pub const SCENARIOS: &[Scenario] = &[
         needs: &[],
         placement: Placement::Loopback,
         nodes: 3,
-        tier: Tier::Ci,
+        tier: Tier::Nightly,
         floor: Floor::of(500, 7),
         run: |run| Box::pin(all_replicas(run)),
     },
