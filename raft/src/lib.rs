@@ -24,6 +24,7 @@ pub mod env;
 pub mod group;
 pub mod log;
 pub mod peer;
+pub mod sabotage;
 mod storage;
 pub mod types;
 

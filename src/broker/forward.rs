@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
+use quorumlog_raft::sabotage::{self, Sabotage};
 use quorumlog_raft::{CallError, NodeId, PeerService};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
@@ -77,6 +78,8 @@ impl Broker {
     pub(super) fn place(&self, origin: &Origin, access: Access) -> Place {
         let gate = match access {
             Access::Write => self.group.gate(),
+            // I-8: a follower does not know what is newest.
+            Access::Read if sabotage::on(Sabotage::FollowerReads) => Ok(()),
             Access::Read => self.group.lease_read(),
         };
         place(self.node(), gate, origin.forwarded_by.is_some())
@@ -288,6 +291,8 @@ fn arrived_with(budget: Duration) -> Instant {
 fn unanswered(access: Access, leader: NodeId, why: &str) -> WriteError {
     let why = format!("node {leader} did not answer: {why}");
     match access {
+        // I-3: the leader may have taken it.
+        Access::Write if sabotage::on(Sabotage::UnansweredRefused) => WriteError::Refused(why),
         Access::Write => WriteError::Unknown(why),
         // A read that was not answered has changed nothing.
         Access::Read => WriteError::Refused(why),

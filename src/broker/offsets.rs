@@ -5,6 +5,8 @@ use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::time::Duration;
 
 use quorumlog_raft::Refusal;
+#[cfg(feature = "sabotage")]
+use quorumlog_raft::sabotage::{self, Sabotage};
 use tokio::time::{Instant, sleep};
 
 use super::place::{Access, Place};
@@ -162,6 +164,12 @@ impl Broker {
                     .send(Reply::new(code, opaque).with_remark(remark));
             }
         };
+        // I-9: a group's progress survives the node that it was told.
+        #[cfg(feature = "sabotage")]
+        if sabotage::on(Sabotage::OffsetLocal) {
+            self.store.keep_here(command);
+            return request.reply.send(Reply::new(response::SUCCESS, opaque));
+        }
         let broker = self.clone();
         tokio::spawn(async move {
             let deadline = request.origin.deadline();

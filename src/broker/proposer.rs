@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use quorumlog_raft::group::MAX_PAYLOAD_BYTES;
+use quorumlog_raft::sabotage::{self, Sabotage};
 use quorumlog_raft::{Group, NodeId, ProposeError, Refusal};
 use tokio::sync::{Notify, oneshot};
 use tokio::time::{Instant, sleep_until, timeout_at};
@@ -414,9 +415,11 @@ async fn settle(shared: Arc<Shared>, mut outcome: Outcome, units: Vec<Unit>) {
                 let now = Instant::now();
                 for unit in units.iter_mut() {
                     if let Some(unit) = unit.take_if(|unit| unit.deadline <= now) {
-                        (unit.done)(Err(WriteError::Unknown(
-                            "no majority confirmed it in time".to_string(),
-                        )));
+                        let why = "no majority confirmed it in time".to_string();
+                        (unit.done)(Err(match sabotage::on(Sabotage::LateRefused) {
+                            true => WriteError::Refused(why), // I-3: it may appear yet.
+                            false => WriteError::Unknown(why),
+                        }));
                     }
                 }
             }

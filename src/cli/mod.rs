@@ -31,11 +31,19 @@ impl CliError {
 
 type CliResult = Result<ExitCode, CliError>;
 
+#[cfg(not(feature = "sabotage"))]
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+#[cfg(feature = "sabotage")]
+const VERSION: &str = concat!(
+    env!("CARGO_PKG_VERSION"),
+    " (sabotage build: never for use)"
+);
+
 /// The command line.
 #[derive(Parser, Debug)]
 #[command(
     name = "quorumlog",
-    version,
+    version = VERSION,
     about = "A message broker whose commit log is a Raft log; speaks the RocketMQ protocol",
     after_help = "Start with `quorumlog cluster`: three nodes on this machine that check themselves.\n\
                   RUST_LOG=debug,openraft=warn shows more of what a node does."

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
+use quorumlog_raft::sabotage::{self, Sabotage};
 use rustix::process::{Resource, getrlimit};
 use tokio::io::AsyncWriteExt;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
@@ -309,6 +310,7 @@ async fn read_requests(
     let mut ask = READ_BYTES_MIN;
     // When the frame began that is not complete yet.
     let mut begun: Option<Instant> = None;
+    let mut announced: Vec<u8> = Vec::new();
     let idle = sleep_until(activity.idle_at());
     tokio::pin!(idle);
     loop {
@@ -368,6 +370,14 @@ async fn read_requests(
             buffer = BytesMut::new();
         } else {
             begun.get_or_insert_with(Instant::now);
+        }
+        // R3: memory grows with what has arrived.
+        if sabotage::on(Sabotage::AnnouncedLength)
+            && let Some(length) = buffer.first_chunk()
+        {
+            // At most an eighth of the longest frame: the machine has to survive this.
+            let length = u32::from_be_bytes(*length) as usize;
+            announced.resize(length.min(FRAME_BYTES_MAX / 8), 0);
         }
         if !part.set(buffer.len()) {
             if let Some(more) = FRAME_LINES.line() {

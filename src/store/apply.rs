@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use quorumlog_raft::Position;
+use quorumlog_raft::sabotage::{self, Sabotage};
 
 use super::codec;
 use super::command::Command;
@@ -100,7 +101,8 @@ impl State {
         }
         let hot = first.record.properties().hot();
         let key = window_key(&mut self.window, topic, &first.record, &hot);
-        let key = key.filter(|_| deduplicate);
+        // I-4: what is sent again under its key is stored once.
+        let key = key.filter(|_| deduplicate && !sabotage::on(Sabotage::NoDeduplication));
         if let Some(place) = key.and_then(|key| self.window.find(&key)) {
             return Ok(UnitOutcome::Stored {
                 queue_offset: place.queue_offset,

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use bytes::BufMut;
 use quorumlog_raft::env::Files;
+use quorumlog_raft::sabotage::{self, Sabotage};
 use quorumlog_raft::{AppliedMark, Position};
 use serde::{Deserialize, Serialize};
 
@@ -70,7 +71,10 @@ impl Capture {
                 .collect(),
         });
         let mut window = Vec::new();
-        state.window.encode(&mut window);
+        match sabotage::on(Sabotage::WindowNotKept) {
+            true => Window::new().encode(&mut window), // I-4: retries are recognised after a restart.
+            false => state.window.encode(&mut window),
+        }
         Some(Capture {
             end: mark.end,
             body: codec::encode(&BodyOut {

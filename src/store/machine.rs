@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use quorumlog_raft::sabotage::{self, Sabotage};
 use quorumlog_raft::{AppliedMark, Committed, StateMachine};
 
 use super::Machine;
@@ -89,6 +90,12 @@ fn begin(keeper: &mut Keeper, state: &mut State, entry: &Committed) {
     let segment = state.segment;
     let end = state.applied_end();
     let runs = state.seal(entry.segment);
+    // I-20: with a stamp that is not of its content no checkpoint can be gone on from.
+    if sabotage::on(Sabotage::CheckpointLate)
+        && let Some(mark) = &mut state.mark
+    {
+        mark.id = entry.id;
+    }
     keeper.sealed(Sealed {
         segment,
         end,

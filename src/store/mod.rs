@@ -187,6 +187,12 @@ impl Store {
         assert!(first, "a second listener for arrivals");
     }
 
+    /// Never: changes what this node alone knows.
+    #[cfg(feature = "sabotage")]
+    pub(crate) fn keep_here(&self, command: Command) {
+        self.shared.write().command(command);
+    }
+
     pub fn topic(&self, name: &str) -> Option<TopicConfig> {
         let state = self.shared.read();
         Some(state.topics.by_name(name)?.config.clone())

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use quorumlog_raft::Position;
+use quorumlog_raft::sabotage::{self, Sabotage};
 
 use super::entry::RECORD_PREFIX_BYTES;
 use super::index_file::BLOCK_ITEMS;
@@ -318,7 +319,8 @@ pub(super) fn check<'a>(bytes: &'a [u8], topic: &str, queue: i32) -> Result<&'a 
         return Err("cut short".to_string());
     };
     let (expected, found) = (u32::from_le_bytes(*prefix), crc32c::crc32c(record));
-    if expected != found {
+    // I-5: bytes that are not what was written are not served.
+    if expected != found && !sabotage::on(Sabotage::RecordUnchecked) {
         return Err(format!("its CRC32C is {found:#010x}, not {expected:#010x}"));
     }
     let parsed = Record::parse(record).map_err(|error| error.to_string())?;

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use quorumlog_raft::Position;
 use quorumlog_raft::env::Files;
+use quorumlog_raft::sabotage::{self, Sabotage};
 
 use super::StoreError;
 use super::apply::EntryContext;
@@ -50,7 +51,12 @@ pub(super) fn restore(
             .collect();
         let indexes = load_indexes(files, log, places, &covered, &ends)?;
         match attach(&mut state, &indexes) {
-            Ok(()) => return Ok(state),
+            Ok(()) => {
+                if sabotage::on(Sabotage::EndsNotRestored) {
+                    forget_ends(&mut state);
+                }
+                return Ok(state);
+            }
             Err(what) => tracing::warn!(
                 "the checkpoint at position {end} and the index files do not fit ({what}): \
                  trying an older one"
@@ -226,6 +232,15 @@ fn attach(state: &mut State, indexes: &[Arc<IndexFile>]) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+/// Never: a queue goes on where it ended (I-5).
+fn forget_ends(state: &mut State) {
+    for topic in state.topics.iter_mut() {
+        for queue in topic.queues.values_mut() {
+            queue.active_first = 0;
+        }
+    }
 }
 
 impl From<IndexError> for StoreError {

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::sabotage::{self, Sabotage};
 use crate::types::{NodeId, Refusal, Role};
 
 /// What the gate looks at.
@@ -44,7 +45,8 @@ pub(crate) fn lead(input: &GateInput) -> Result<(), Refusal> {
             });
         }
     }
-    if !input.ready {
+    // I-8: the state may lack what the leader before has acknowledged.
+    if !input.ready && !sabotage::on(Sabotage::NotReady) {
         return Err(Refusal::NotReady);
     }
     Ok(())

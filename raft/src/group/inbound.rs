@@ -10,8 +10,8 @@ use futures_util::future::BoxFuture;
 use futures_util::stream;
 use futures_util::stream::BoxStream;
 use openraft::raft::{
-    AppendEntriesRequest, AppendEntriesResponse, StreamAppendResult, TransferLeaderRequest,
-    TransferLeaderResponse, VoteRequest, VoteResponse,
+    AppendEntriesRequest, AppendEntriesResponse, StreamAppendError, StreamAppendResult,
+    TransferLeaderRequest, TransferLeaderResponse, VoteRequest, VoteResponse,
 };
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
@@ -22,6 +22,7 @@ use super::room::Room;
 use super::view::Heard;
 use crate::log::Log;
 use crate::peer::{Inbound, PeersTag, Standing};
+use crate::sabotage::{self, Sabotage};
 use crate::storage::entry::TypeConfig;
 use crate::types::{NodeId, PeerService, Role, View};
 
@@ -76,7 +77,8 @@ impl Ear {
     /// Whether this process is so young that the one before may have answered a leader within its lease. Such
     /// an answer binds the node, restarted or not; openraft forgets it with the process.
     fn bound_by_before(&self, lease: Duration) -> bool {
-        is_bound_by_before(self.start.elapsed(), lease)
+        // I-8: that leader may still answer reads of the newest state.
+        !sabotage::on(Sabotage::NoRestartLease) && is_bound_by_before(self.start.elapsed(), lease)
     }
 
     fn silence(&self) -> Duration {
@@ -245,7 +247,15 @@ impl Inbound for RaftInbound {
         });
         self.raft
             .stream_append(admitted)
-            .map(|answer| answer.map_err(|error| error.to_string()))
+            .map(|answer| match answer {
+                // I-17: what conflicts is not there.
+                Ok(Err(StreamAppendError::Conflict(at)))
+                    if sabotage::on(Sabotage::ConflictMatched) =>
+                {
+                    Ok(Ok(Some(at)))
+                }
+                answer => answer.map_err(|error| error.to_string()),
+            })
             .chain(turned_away)
             .boxed()
     }

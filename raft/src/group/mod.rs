@@ -40,6 +40,7 @@ use crate::env::Env;
 pub use crate::log::FlushMode;
 use crate::log::{Log, LogReader};
 use crate::peer::{Links, RequestError};
+use crate::sabotage::{self, Sabotage};
 use crate::storage::entry::{Payload, TypeConfig};
 use crate::storage::{AppliedAt, Machine, Reply};
 use crate::types::*;
@@ -253,7 +254,11 @@ impl Group {
     /// The lease may end between this call and the reply (a paused process): whoever must never show an
     /// older state than another node already has asks again just before the reply leaves.
     pub fn lease_read(&self) -> Result<(), Refusal> {
-        gate::lead(&self.inner.gate_input())
+        let mut input = self.inner.gate_input();
+        if sabotage::on(Sabotage::ReadWithoutLease) {
+            input.alone = true; // I-8: another node may lead, and know more.
+        }
+        gate::lead(&input)
     }
 
     /// Hands one entry to Raft. Passes the gate first. Returns as soon as Raft has queued it; proposals of
@@ -409,7 +414,11 @@ impl Inner {
     }
 
     fn gate(&self) -> Result<(), Refusal> {
-        gate::lead(&self.gate_input())?;
+        let mut input = self.gate_input();
+        if sabotage::on(Sabotage::WriteWithoutLease) {
+            input.alone = true; // I-11: without a majority a write is refused, at once.
+        }
+        gate::lead(&input)?;
         self.room.check(&self.view.borrow().voters)
     }
 

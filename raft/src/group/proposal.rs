@@ -10,6 +10,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::time::timeout;
 
 use super::ProposeError;
+use crate::sabotage::{self, Sabotage};
 use crate::storage::entry::TypeConfig;
 use crate::types::Refusal;
 
@@ -81,6 +82,10 @@ fn meaning(error: ClientWriteError<TypeConfig>, lease: Duration) -> ProposeError
     match error {
         ClientWriteError::ForwardToLeader(forward) => {
             ProposeError::Refused(refusal(forward, lease))
+        }
+        // I-3: the next leader may have it.
+        ClientWriteError::LogEntryDiscarded(_) if sabotage::on(Sabotage::DiscardedRefused) => {
+            ProposeError::Refused(Refusal::NotLeader { leader: None })
         }
         ClientWriteError::LogEntryDiscarded(_) => ProposeError::Unknown(
             "leadership was lost before the entry was committed; the new leader may have it".into(),

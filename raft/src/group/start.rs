@@ -20,6 +20,7 @@ use super::{Group, GroupConfig, Inner, StartError, bootstrap, view};
 use crate::env::{Env, WriterMode, random};
 use crate::log::{Log, LogReader, OpenError, Options};
 use crate::peer::{self, Identity, Link, Links, Network, PeersTag};
+use crate::sabotage::{self, Sabotage};
 use crate::storage::{LogStore, Machine};
 use crate::types::{PeerService, StateMachine};
 
@@ -36,6 +37,9 @@ pub(super) async fn start(
     on_fatal: OnFatal,
 ) -> Result<Group, StartError> {
     check(&config)?;
+    if let Some(warning) = sabotage::warning().map_err(StartError::Config)? {
+        tracing::warn!("{warning}");
+    }
     let raft_config = raft_config(&config)?;
     let log = open_log(&config, &env).await?;
     check_vote(&config, &log)?;
@@ -157,12 +161,12 @@ fn raft_config(config: &GroupConfig) -> Result<Arc<Config>, StartError> {
         // Also the leader's lease.
         election_timeout_max: ms(timers.election_max),
         // Otherwise a node that was cut off deposes a healthy leader when it comes back.
-        enable_pre_vote: Some(true),
+        enable_pre_vote: Some(!sabotage::on(Sabotage::NoPreVote)), // I-22
         // A restarted leader that has lost its tail would hand out the same log ids again: the logs diverge
         // without any error.
-        enable_leader_restore: Some(false),
+        enable_leader_restore: Some(sabotage::on(Sabotage::LeaderRestored)), // I-15
         // A restarted node must not campaign within the lease of a leader it answered before; see `campaign`.
-        enable_elect: config.peers.len() == 1,
+        enable_elect: config.peers.len() == 1 || sabotage::on(Sabotage::NoRestartLease),
         // A leader whose answers are lost stops its heartbeats for a while, so that the others can elect.
         quorum_loss_probe_interval: Some(2 * ms(timers.election_max)),
         // A node that lost its log (an emptied data directory, or its tail with the power when flushing is

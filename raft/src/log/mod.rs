@@ -361,6 +361,11 @@ impl Log {
         Ok(())
     }
 
+    /// Waits until everything queued before is durable.
+    pub async fn barrier(&self) -> io::Result<()> {
+        self.wait(|done| self.push(Job::Barrier { done })).await
+    }
+
     /// Saves a vote, after everything queued before; durable when this returns.
     pub async fn save_vote(&self, vote: Vote) -> io::Result<()> {
         self.wait(|done| self.push(Job::Vote { vote, done })).await

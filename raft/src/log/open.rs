@@ -24,6 +24,7 @@ use super::{
     LOCK, LOG, Log, MAX_SEGMENT, NODE_ID, OpenError, Options, PURGED, Shared, UNFILLED, VOTE, run,
 };
 use crate::env::{DirLock, Env, Files, LogFile};
+use crate::sabotage::{self, Sabotage};
 use crate::types::{EntryId, Position};
 
 impl OpenError {
@@ -104,7 +105,10 @@ pub(crate) fn open(mut options: Options, env: &Env) -> Result<Log, OpenError> {
 }
 
 fn take_lock(files: &dyn Files, dir: &Path) -> Result<Box<dyn DirLock>, OpenError> {
-    let path = dir.join(LOCK);
+    let path = match sabotage::on(Sabotage::LockNotTaken) {
+        true => dir.join(format!("{LOCK}.{}", std::process::id())), // D16
+        false => dir.join(LOCK),
+    };
     files.lock(&path).map_err(|source| {
         if source.kind() == std::io::ErrorKind::WouldBlock {
             OpenError::Locked {
@@ -130,7 +134,10 @@ fn claim(files: &dyn Files, options: &Options) -> Result<(VoteFile, Option<Vote>
         expected: own.to_string(),
     };
     match identity::read(files, &path)? {
-        Some(found) if found == own => return VoteFile::open(files, &vote_path),
+        // D16: a node must not go by the vote and the log of another.
+        Some(found) if found == own || sabotage::on(Sabotage::ForeignDirectory) => {
+            return VoteFile::open(files, &vote_path);
+        }
         Some(found) => return Err(foreign(found.to_string())),
         None => {}
     }
@@ -170,6 +177,9 @@ fn miss_newest(files: &dyn Files, dir: &Path, newest: Option<Position>) -> Resul
     let Some(first) = newest else {
         return Ok(());
     };
+    if sabotage::on(Sabotage::NewestNotMissed) {
+        return Ok(()); // D25: a log without its end would pass for a shorter one.
+    }
     let names = files
         .list(dir)
         .map_err(|source| OpenError::io(dir, source))?;
@@ -286,6 +296,9 @@ fn write_again(
     end: Position,
 ) -> std::io::Result<()> {
     const PIECE: u64 = 1 << 20;
+    if sabotage::on(Sabotage::NotWrittenAgain) {
+        return Ok(()); // I-19: what is read is perhaps on no disk.
+    }
     let mut ranges = vec![(0, HEADER_BYTES)];
     let mut at = segment.offset(mark);
     while at < segment.offset(end) {

@@ -12,6 +12,7 @@ use super::scan::{Scanner, Step};
 use super::segment::{HEADER_BYTES, Header, Mark};
 use super::table::Table;
 use crate::env::LogFile;
+use crate::sabotage::{self, Sabotage};
 use crate::types::{EntryId, Position};
 
 /// Why a scan of the active segment ended.
@@ -37,7 +38,8 @@ pub(crate) enum Decision {
 /// `end` is the position after the last valid entry, `mark` what was known to be durable.
 pub(crate) fn decide(end: Position, stop: &Stop, mark: Position) -> Decision {
     match stop {
-        _ if end < mark => Decision::Refuse,
+        // I-19: what was durable is never cut.
+        _ if end < mark && !sabotage::on(Sabotage::DamageCut) => Decision::Refuse,
         Stop::Empty => Decision::Keep,
         Stop::Bad => Decision::Cut,
     }

@@ -14,6 +14,7 @@ use super::lock;
 use super::slots::{SLOT_BYTES, encode_slot, newest};
 use super::table::Table;
 use crate::env::{Files, LogFile};
+use crate::sabotage::{self, Sabotage};
 use crate::types::{EntryId, Position};
 
 /// Bytes of the header block.
@@ -263,7 +264,10 @@ pub(crate) fn install(
     file.write_all_at(&[&segment.header.encode(committed)], 0)?;
     file.sync_data()?;
     files.rename(&dir.join(PREPARED), &segment.path)?;
-    files.sync_dir(dir)?;
+    // I-19: a file without its name is lost with all that is synced in it.
+    if !sabotage::on(Sabotage::SegmentNameUnsynced) {
+        files.sync_dir(dir)?;
+    }
     segment.attach(file);
     Ok(())
 }

@@ -101,13 +101,18 @@ impl SlotFile {
     /// is whole, and afterwards either one alone is enough. Two waits, because votes are rare.
     pub fn save(&mut self, content: &[u8; CONTENT]) -> io::Result<()> {
         for _ in 0..2 {
-            self.sequence += 1;
-            let slot = encode_slot(self.magic, self.sequence, content);
-            self.file
-                .write_all_at(&[&slot], (self.sequence % 2) * BLOCK)?;
+            self.put(content)?;
             self.file.sync_data()?;
         }
         Ok(())
+    }
+
+    /// Writes the record into the older slot; not durable yet.
+    pub fn put(&mut self, content: &[u8; CONTENT]) -> io::Result<()> {
+        self.sequence += 1;
+        let slot = encode_slot(self.magic, self.sequence, content);
+        self.file
+            .write_all_at(&[&slot], (self.sequence % 2) * BLOCK)
     }
 }
 

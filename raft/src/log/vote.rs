@@ -10,6 +10,7 @@ use super::OpenError;
 use super::codec::u64_at;
 use super::slots::SlotFile;
 use crate::env::Files;
+use crate::sabotage::{self, Sabotage};
 use crate::types::{NodeId, Position};
 
 const MAGIC: u32 = 0x514c_5631;
@@ -68,7 +69,11 @@ impl VoteFile {
 
     /// Saves a vote; durable when this returns.
     pub fn save(&mut self, vote: &Vote) -> std::io::Result<()> {
-        self.slots.save(&encode(Some(vote), self.newest))?;
+        let content = encode(Some(vote), self.newest);
+        match sabotage::on(Sabotage::VoteUnsynced) {
+            true => self.slots.put(&content)?, // I-13: the node may vote again.
+            false => self.slots.save(&content)?,
+        }
         self.vote = Some(*vote);
         Ok(())
     }

@@ -15,6 +15,7 @@ use super::queue::{Done, Job, Sealed};
 use super::segment::{self, Mark, Segment};
 use super::vote::VoteFile;
 use crate::env::{DirLock, LogFile, WriterMode};
+use crate::sabotage::{self, Sabotage};
 use crate::types::{EntryId, Position};
 
 /// Bytes of entries that one sync covers at most, about.
@@ -215,13 +216,23 @@ impl Writer {
     /// Writes and, unless flushing is asynchronous, syncs what waits; then answers.
     fn flush(&mut self) -> io::Result<()> {
         self.write()?;
-        if self.dirty && self.shared.options.flush.waits() {
+        if self.dirty && self.shared.options.flush.waits() && !self.leaves_unsynced() {
             self.sync()?;
         }
         for done in self.pending.dones.drain(..) {
             done(Ok(()));
         }
         Ok(())
+    }
+
+    /// Never: what is answered is durable (I-17).
+    fn leaves_unsynced(&self) -> bool {
+        let follows = || {
+            let vote = lock(&self.shared.state).vote;
+            vote.is_some_and(|vote| vote.voted_for != self.shared.options.node)
+        };
+        sabotage::on(Sabotage::AckBeforeSync)
+            || (sabotage::on(Sabotage::FollowerUnsynced) && follows())
     }
 
     fn write(&mut self) -> io::Result<()> {
@@ -240,7 +251,11 @@ impl Writer {
         if active.unmarked_groups >= MARK_EVERY_GROUPS {
             // What is durable now can be told without a sync of its own: the next one covers the mark.
             let committed = lock(&self.shared.state).committed;
-            active.write_mark(self.durable, committed)?;
+            let known = match sabotage::on(Sabotage::MarkAhead) {
+                true => written, // I-20: what a power cut takes would pass for damage.
+                false => self.durable,
+            };
+            active.write_mark(known, committed)?;
         }
         let group = self.shared.group;
         let frames: Vec<[u8; FRAME_BYTES]> = self
@@ -271,7 +286,11 @@ impl Writer {
     /// Makes everything written durable.
     fn sync(&mut self) -> io::Result<()> {
         if let Some(active) = &self.active {
-            active.file.sync_data()?;
+            let synced = active.file.sync_data();
+            match sabotage::on(Sabotage::SyncRetried) && synced.is_err() {
+                true => active.file.sync_data()?, // I-19: the pages may be gone.
+                false => synced?,
+            }
         }
         self.dirty = false;
         self.durable = self.written;

@@ -20,6 +20,7 @@ use super::frame::Kind;
 use super::link::Link;
 use super::network::unreachable;
 use super::writer::{APPEND_FRAMES, Outgoing};
+use crate::sabotage::{self, Sabotage};
 use crate::storage::entry::TypeConfig;
 
 /// Bytes of requests without an answer.
@@ -122,6 +123,12 @@ where
                     Some((permit, Some(request))) => {
                         if let Err(error) = self.send(permit, &request) {
                             return Some(Err(error));
+                        }
+                        // I-17: only what a node says that it has counts as being there.
+                        if sabotage::on(Sabotage::AckOnSend) {
+                            self.window.clear();
+                            let last = request.entries.last().map(|entry| entry.id);
+                            return Some(Ok(Ok(last.or(request.prev_log_id))));
                         }
                     }
                     Some((_, None)) => self.input_ended = true,

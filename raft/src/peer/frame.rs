@@ -9,6 +9,8 @@ use std::time::Duration;
 use bytes::{BufMut, Bytes, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt};
 
+use crate::sabotage::{self, Sabotage};
+
 /// Largest value of a frame's length field. An AppendEntries batch is at most about 1 MiB, or one entry
 /// with a body of up to 4 MiB and 64 KiB around it; a call carries no more. 8 MiB leaves room for both.
 pub(crate) const MAX_FRAME_BYTES: usize = 8 << 20;
@@ -234,7 +236,8 @@ fn check(frame: &[u8]) -> Result<(Kind, u64), FrameError> {
     let first = || FirstBytes::of(frame);
     let expected = crc32c::crc32c_append(crc32c::crc32c(&frame[..4]), &frame[8..]);
     let found = le_u32(&frame[4..]);
-    if found != expected {
+    // N13: nothing that was damaged on its way is believed.
+    if found != expected && !sabotage::on(Sabotage::FrameUnchecked) {
         return Err(FrameError::Checksum {
             expected,
             found,

@@ -14,6 +14,7 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use super::frame::{
     FirstBytes, Frame, FrameError, FrameReader, Kind, MAX_HANDSHAKE_BYTES, OutFrame,
 };
+use crate::sabotage::{self, Sabotage};
 use crate::types::NodeId;
 
 /// Both sides have this long for the whole handshake.
@@ -94,6 +95,8 @@ fn admit(greeting: &Greeting, us: &Identity) -> Result<(), String> {
                 us.node
             ));
         }
+        // N12: nothing is taken from another group, or by another node than was meant.
+        Greeting::Hello(_) if sabotage::on(Sabotage::HelloUnchecked) => return Ok(()),
         Greeting::Hello(hello) => hello,
     };
     if hello.group != us.group {

@@ -16,6 +16,7 @@ use super::entry::{
 };
 use crate::log::codec::{Kind, Record, decode_members, encode_members};
 use crate::log::{Log, NewEntry, Vote};
+use crate::sabotage::{self, Sabotage};
 
 /// Bytes of entries in one answer to replication or apply.
 const READ_BYTES: u64 = 1 << 20;
@@ -207,13 +208,20 @@ impl RaftLogStorage<TypeConfig> for LogStore {
         self.log.append(
             entries,
             Box::new(move |result| callback.io_completed(result)),
-        )
+        )?;
+        if sabotage::on(Sabotage::DiskOnCore) {
+            self.log.barrier().await?; // I-21: a stalled disk would stall the node.
+        }
+        Ok(())
     }
 
     async fn truncate_after(&mut self, last_log_id: Option<RaftLogId>) -> Result<(), io::Error> {
-        self.log
-            .truncate_after(last_log_id.map(|id| id.index()))
-            .await
+        let keep = last_log_id.map(|id| id.index());
+        let keep = match sabotage::on(Sabotage::TruncateOneShort) {
+            true => Some(keep.map_or(0, |keep| keep + 1)), // I-20: the leader's entry does not fit.
+            false => keep,
+        };
+        self.log.truncate_after(keep).await
     }
 
     async fn purge(&mut self, log_id: RaftLogId) -> Result<(), io::Error> {
