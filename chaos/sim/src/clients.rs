@@ -9,7 +9,8 @@ use std::time::Duration;
 use quorumlog_chaos::history::{Call, Reply, What};
 use quorumlog_chaos::rng::Rng;
 use quorumlog_chaos::wire::{
-    Connection, Message, Pull, SendForm, SendOptions, SendOutcome, Topic, WireError, classify,
+    Connection, Consumer, Message, Pull, SendForm, SendOptions, SendOutcome, Topic, WireError,
+    classify,
 };
 use quorumlog_chaos::workload::{body, got_of, hash};
 use tokio::task::JoinSet;
@@ -288,12 +289,18 @@ impl Client {
     async fn consume(mut self, number: u64) {
         let group = format!("{GROUP}{number}");
         let mut offset = 0;
+        let mut known = false;
         while !self.stops() {
+            if !known {
+                self.join(&group).await;
+            }
             let queue = self.rng.below(self.plan.queues as usize) as i32;
             let good = match self.rng.below(4) {
                 0 | 1 => {
                     offset += 1 + self.rng.below(5) as i64;
-                    self.commit(&group, queue, offset).await
+                    let committed = self.commit(&group, queue, offset).await;
+                    known |= committed;
+                    committed
                 }
                 2 => self.query(&group, queue).await,
                 _ => self.max_offset(queue).await,
@@ -302,6 +309,16 @@ impl Client {
                 self.leave();
             }
             self.pause(self.plan.think * 2).await;
+        }
+    }
+
+    /// Says that the group is there: a broker makes it then, and takes its offsets once it has.
+    async fn join(&mut self, group: &str) {
+        let actor = self.actor.clone();
+        if let Ok(connection) = self.connected().await {
+            let consumer = Consumer::new(group, TOPIC, "*", 1);
+            // Sent again until the group takes an offset.
+            let _told = connection.heartbeat(&actor, &[], &[consumer]).await;
         }
     }
 
