@@ -64,6 +64,16 @@ pub(super) async fn read_back(run: &mut Run, at: usize) -> Result<ReadBack, Stop
                     back.failed.push((queue, pull.offset, code));
                     pull.offset += 1;
                 }
+                // Only this client has noticed: to the node the bytes were good.
+                Err(WireError::Malformed(what)) => {
+                    run.require(false, || {
+                        format!(
+                            "I-5: {name} served damaged bytes at {queue}/{}: {what}",
+                            pull.offset
+                        )
+                    });
+                    pull.offset += 1;
+                }
                 Err(error) => {
                     back.failed.push((queue, pull.offset, error.to_string()));
                     pull.offset += 1;

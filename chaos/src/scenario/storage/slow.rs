@@ -36,7 +36,7 @@ pub const SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "stall-leader",
         rows: &["D21"],
-        about: "A leader's disk that stands still costs no message: the group goes on without it or after it",
+        about: "A leader's disk that stands still costs no message and no leadership: heartbeats do not wait for it",
         needs: &[Facility::Root, Facility::Freeze],
         placement: Placement::Loopback,
         nodes: 3,
@@ -122,7 +122,8 @@ async fn follower(run: &mut Run, seconds: &[u64]) -> Result<(), Stop> {
 async fn leader(run: &mut Run) -> Result<(), Stop> {
     let disks = start(run).await?;
     for seconds in [1, 5] {
-        let at = run.rig()?.leader().await?;
+        let before = leader_and_term(run).await?;
+        let at = before.0;
         run.fault(
             "stall",
             &[
@@ -138,6 +139,11 @@ async fn leader(run: &mut Run) -> Result<(), Stop> {
             "acknowledged while the leader's disk stood still",
             more as f64,
         );
+        // Heartbeats do not wait for the disk, and the followers' disks are a majority.
+        let after = leader_and_term(run).await?;
+        run.require(after == before, || {
+            format!("I-21: leader and term were {before:?} and are {after:?}: the node waits for its disk")
+        });
         frozen.thaw()?;
         run.fault_over("stall");
         run.progress(100, PATIENCE).await?;
