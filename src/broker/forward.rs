@@ -120,9 +120,13 @@ impl Broker {
         let give_up = request.origin.arrived + budget;
         let hold_until = (request.origin.arrived + self.config.write_hold).min(give_up);
         let mut view = self.group.view();
+        let mut waited = false;
         loop {
             view.borrow_and_update();
             let why = match self.place(&request.origin, access) {
+                // Its log may have turned the request away a moment ago, as that of a leader does that is
+                // handing over: to try again at once would go round without an end.
+                Place::Here if !waited => "the leader takes no writes".to_string(),
                 Place::Here => return self.handle(request),
                 Place::HandBack => return request.hand_back(),
                 Place::Refuse(refusal) => return request.fail(&refusal.into()),
@@ -146,6 +150,7 @@ impl Broker {
                 return request.fail(&WriteError::Refused(why));
             }
             wait_for_change(&mut view, LOOK_AGAIN).await;
+            waited = true;
         }
     }
 

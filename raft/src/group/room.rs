@@ -16,6 +16,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
 use super::gate::Disk;
+use super::view::Part;
 use super::{GroupConfig, RaftNode, status};
 use crate::env::{Env, WriterMode};
 use crate::log::Log;
@@ -196,7 +197,10 @@ impl Room {
         let mut replicas = status::replicas(&metrics, &self.config.peers);
         {
             let others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
-            replicas.retain(|replica| matches!(others.get(&replica.node), Some((_, false))));
+            replicas.retain(|replica| {
+                let said = others.get(&replica.node);
+                said.is_some_and(|(at, full)| !full && at.elapsed() <= ANSWER_BOUND)
+            });
         }
         let lease = self.config.timers.election_max;
         if let Some(to) = status::successor(&replicas, &view.voters, lease) {
@@ -207,6 +211,24 @@ impl Room {
             );
             // The core is gone, which is noticed elsewhere.
             let _ = raft.trigger().transfer_leader(to).await;
+            self.take_back(raft, view.term).await;
+        }
+    }
+
+    /// A leader that has asked another to take over takes no writes any more. If the other never heard of it, no
+    /// write would be taken for as long as this leader lives: it stands for election itself.
+    async fn take_back(&self, raft: &RaftNode, term: u64) {
+        use openraft::async_runtime::watch::WatchReceiver;
+        sleep(2 * self.config.timers.election_max).await;
+        let metrics = raft.metrics().borrow_watched().clone();
+        let part = Part::of(&metrics);
+        if part.role == Role::Leader && part.term == term {
+            tracing::warn!(
+                node = self.config.node,
+                term,
+                "nobody took over: standing for election again"
+            );
+            let _ = raft.trigger().elect(false).await;
         }
     }
 }
