@@ -13,6 +13,8 @@ pub struct View {
     pub term: u64,
     /// Id of the leader it knows, empty when it knows none.
     pub leader: String,
+    /// Whether it answers from its own state; a node that is not ready passes requests to the leader.
+    pub ready: bool,
     pub appended: Option<u64>,
     pub durable: Option<u64>,
     pub committed: Option<u64>,
@@ -35,6 +37,7 @@ impl View {
             leads: table.get("raftRole")?.eq_ignore_ascii_case("leader"),
             term: index("raftTerm")?,
             leader: table.get("raftLeader")?.clone(),
+            ready: table.get("raftReady").is_some_and(|said| said == "true"),
             appended: index("raftAppended"),
             durable: index("raftDurable"),
             committed: index("raftCommitted"),

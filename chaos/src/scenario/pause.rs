@@ -295,7 +295,7 @@ async fn pause_all(run: &mut Run) -> Result<(), Stop> {
             run.rig()?.pause(*at)?;
         }
         run.quorum_lost();
-        run.sleep(Duration::from_secs(if round == 0 { 2 } else { 8 }))
+        run.sleep(Duration::from_secs(if round == 0 { 2 } else { 30 }))
             .await;
         run.quorum_back();
         while !order.is_empty() {

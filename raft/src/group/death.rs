@@ -85,3 +85,80 @@ async fn machine_dead(raft: &RaftNode) -> String {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use bytes::Bytes;
+    use futures_util::future::BoxFuture;
+    use tokio::time::Instant;
+
+    use super::*;
+    use crate::env::Env;
+    use crate::group::{FlushMode, Group, GroupConfig, Timers};
+    use crate::types::{AppliedMark, Committed, NodeId, PeerService, StateMachine};
+
+    /// A machine that keeps nothing.
+    struct Empty;
+
+    impl StateMachine for Empty {
+        fn restored(&self) -> Option<AppliedMark> {
+            None
+        }
+
+        fn apply(&mut self, _: &Committed) -> Bytes {
+            Bytes::new()
+        }
+
+        fn advance(&mut self, _: &Committed) {}
+    }
+
+    impl PeerService for Empty {
+        fn call(&self, _: NodeId, _: Bytes) -> BoxFuture<'static, Bytes> {
+            Box::pin(async { Bytes::new() })
+        }
+    }
+
+    /// A group of one, and what it says at its end.
+    async fn alone(dir: &std::path::Path) -> (Group, Arc<Mutex<Option<String>>>) {
+        // Closed again at once: the node binds it.
+        let free = std::net::TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr());
+        let listen = free.unwrap().to_string();
+        let config = GroupConfig {
+            group: "g".into(),
+            node: 1,
+            peers: [(1, listen.clone())].into(),
+            listen,
+            dir: dir.to_owned(),
+            segment_bytes: 1 << 20,
+            flush: FlushMode::Sync,
+            timers: Timers::default(),
+            disk_reserve: 0,
+            cache_bytes: 1 << 20,
+            accept_empty: false,
+        };
+        let said = Arc::new(Mutex::new(None));
+        let last_words = said.clone();
+        let on_fatal: OnFatal = Box::new(move |reason| {
+            last_words.lock().unwrap().get_or_insert(reason);
+        });
+        let group = Group::start_with(config, Env::real(), Empty, Arc::new(Empty), on_fatal);
+        (group.await.unwrap(), said)
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_panic_inside_the_raft_core_ends_the_node() {
+        let dir = tempfile::tempdir().unwrap();
+        let (group, said) = alone(dir.path()).await;
+        let begun = Instant::now();
+        let gone = group.inner.raft.with_raft_state(|_| panic!("on purpose"));
+        assert!(gone.await.is_err(), "the core survived its panic");
+        while said.lock().unwrap().is_none() {
+            assert!(begun.elapsed() < HANGS_AFTER, "nobody noticed");
+            sleep(Duration::from_millis(5)).await;
+        }
+        let said = said.lock().unwrap().clone().unwrap_or_default();
+        assert!(said.contains("the Raft core"), "{said}");
+    }
+}

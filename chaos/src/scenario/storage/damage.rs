@@ -3,6 +3,7 @@
 
 use super::readback::read_back;
 use super::{kill_one, refuses_to_start, small_segments, some_follower, wipe};
+use crate::offline;
 use crate::rig::damage::{self, Entry, Segment, VoteDamage};
 use crate::rig::{Placement, RigError};
 use crate::scenario::context::{PATIENCE, QUEUES, Run, TOPIC};
@@ -143,16 +144,47 @@ fn durable_in_active(run: &mut Run, at: usize) -> Result<(Segment, Entry), Stop>
     Ok((segment, entry))
 }
 
-/// Entry `number` counted from the middle of the oldest segment.
-fn sealed_entry(run: &mut Run, at: usize, number: usize) -> Result<(Segment, Entry), Stop> {
-    let segments = damage::segments(run.rig()?.store(at))?;
-    let segment = segments
+/// A message in a sealed segment, of which one bit of the body can be turned around.
+struct Rot {
+    segment: Segment,
+    /// Index of the entry that has the message.
+    index: u64,
+    /// File offset of a byte in the middle of the message's record.
+    at: u64,
+}
+
+impl Rot {
+    /// Damages the message; done again, it is whole.
+    fn flip(&self) -> Result<(), Stop> {
+        Ok(damage::flip_bit(&self.segment.path, self.at, 3)?)
+    }
+}
+
+/// A message that readers get, of the entry `number` behind the middle of the oldest segment: not of a send that was
+/// recognised as a repetition and has no place in a queue.
+fn sealed_message(run: &mut Run, at: usize, number: usize) -> Result<Rot, Stop> {
+    let store = run.rig()?.store(at).to_owned();
+    let [segment, next, ..] = &damage::segments(&store)?[..] else {
+        return Err(Stop::Invalid("no sealed segment".to_owned()));
+    };
+    let files = offline::read(&store)
+        .map_err(|error| Stop::Invalid(format!("before the damage: {error}")))?;
+    let stored = files.replayed.map(|replayed| replayed.stored);
+    let mut sealed: Vec<_> = stored
+        .unwrap_or_default()
         .into_iter()
-        .next()
-        .ok_or_else(|| Stop::Invalid("no segment".to_owned()))?;
-    let entries = segment.entries()?;
-    let entry = middle(&segment, &entries[number.min(entries.len() / 3)..])?;
-    Ok((segment, entry))
+        .filter(|message| *message.topic == *TOPIC && (message.got.pos as u64) < next.first)
+        .collect();
+    sealed.dedup_by_key(|message| message.index);
+    let middle = sealed.get(sealed.len() / 2 + number);
+    let message =
+        middle.ok_or_else(|| Stop::Invalid(format!("no message in {}", segment.path.display())))?;
+    let in_file = damage::HEADER_BYTES + message.got.pos as u64 - segment.first;
+    Ok(Rot {
+        segment: segment.clone(),
+        index: message.index,
+        at: in_file + u64::from(message.len) / 2,
+    })
 }
 
 async fn in_active(run: &mut Run) -> Result<(), Stop> {
@@ -184,22 +216,22 @@ async fn in_sealed(run: &mut Run) -> Result<(), Stop> {
     start_sealed(run).await?;
     let at = some_follower(run).await?;
     kill_one(run, at).await?;
-    let (segment, entry) = sealed_entry(run, at, 0)?;
+    let rot = sealed_message(run, at, 0)?;
     run.fault("flip-offline", &[("node", &format!("n{at}"))]);
-    damage::flip_entry(&segment, &entry)?;
+    rot.flip()?;
     run.rig()?.restart_dead().await?;
     fails_closed(run, at).await?;
-    damage::flip_entry(&segment, &entry)?;
+    rot.flip()?;
     run.fault_over("flip-offline");
     let whole = read_back(run, at).await?;
     run.require(whole.failed.is_empty(), || {
         format!("after the file was restored: {:?}", whole.failed)
     });
-    let (segment, entry) = sealed_entry(run, at, 7)?;
+    let rot = sealed_message(run, at, 7)?;
     run.fault("flip-online", &[("node", &format!("n{at}"))]);
-    damage::flip_entry(&segment, &entry)?;
+    rot.flip()?;
     fails_closed(run, at).await?;
-    damage::flip_entry(&segment, &entry)?;
+    rot.flip()?;
     run.fault_over("flip-online");
     run.progress(100, PATIENCE).await
 }
@@ -237,9 +269,9 @@ async fn under_leader(run: &mut Run) -> Result<(), Stop> {
     run.rig()?.kill(&[0, 1, 2])?;
     run.rig()?.restart_dead().await?;
     let leader = run.rig()?.leader().await?;
-    let (segment, entry) = sealed_entry(run, leader, 0)?;
+    let rot = sealed_message(run, leader, 0)?;
     run.fault("flip-online", &[("node", &format!("n{leader}"))]);
-    damage::flip_entry(&segment, &entry)?;
+    rot.flip()?;
     let filled = (leader + 1) % 3;
     kill_one(run, filled).await?;
     wipe(run, filled)?;
@@ -248,11 +280,11 @@ async fn under_leader(run: &mut Run) -> Result<(), Stop> {
         // A leader that cannot read what it must send gives up: another one, whose entry is whole, takes over.
         Ok(status) => {
             let said = run.rig()?.log_text(leader)?;
-            let names_it = said.contains(&format!("entry {} ", entry.index));
+            let names_it = said.contains(&format!("entry {} ", rot.index));
             run.require(status.code() == Some(70) && names_it, || {
                 format!(
                     "n{leader} ended with {status} and does not name entry {}",
-                    entry.index
+                    rot.index
                 )
             });
             run.figure("leader gave up", 1.0);
@@ -260,17 +292,17 @@ async fn under_leader(run: &mut Run) -> Result<(), Stop> {
         Err(RigError::Lasting { .. }) => {
             let last = damage::last_index(run.rig()?.store(filled))?;
             let leads = run.rig()?.leader().await? == leader;
-            run.require(!leads || last < Some(entry.index), || {
+            run.require(!leads || last < Some(rot.index), || {
                 format!(
                     "n{filled} has entry {last:?}, though {} cannot be read",
-                    entry.index
+                    rot.index
                 )
             });
         }
         Err(error) => return Err(error.into()),
     }
     run.progress(50, PATIENCE).await?;
-    damage::flip_entry(&segment, &entry)?;
+    rot.flip()?;
     run.fault_over("flip-online");
     run.rig()?.restart_dead().await?;
     run.progress(100, PATIENCE).await
@@ -282,13 +314,12 @@ async fn helix(run: &mut Run) -> Result<(), Stop> {
     run.rig()?.kill(&[0, 1, 2])?;
     let mut flipped = Vec::new();
     for at in 0..3 {
-        let (segment, entry) = sealed_entry(run, at, 5 * at)?;
+        let rot = sealed_message(run, at, 5 * at)?;
         run.fault("flip", &[("node", &format!("n{at}"))]);
-        damage::flip_entry(&segment, &entry)?;
-        flipped.push((segment, entry));
+        rot.flip()?;
+        flipped.push(rot);
     }
-    let distinct =
-        flipped[0].1.index != flipped[1].1.index && flipped[1].1.index != flipped[2].1.index;
+    let distinct = flipped[0].index != flipped[1].index && flipped[1].index != flipped[2].index;
     if !distinct {
         return Err(Stop::Invalid(
             "the damaged entries are not different ones".to_owned(),
@@ -302,8 +333,8 @@ async fn helix(run: &mut Run) -> Result<(), Stop> {
         fails_closed(run, at).await?;
     }
     // Each damaged message is still whole on two nodes: read everywhere, it is only missing where it is damaged.
-    for (segment, entry) in &flipped {
-        damage::flip_entry(segment, entry)?;
+    for rot in &flipped {
+        rot.flip()?;
     }
     run.fault_over("flip");
     Ok(())

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::super::Stop;
 use super::super::context::{PATIENCE, QUEUES, Run, TOPIC};
+use crate::rig::View;
 use crate::wire::{Connection, Pull, Pulled, WireError};
 use crate::workload;
 
@@ -24,6 +25,7 @@ pub(super) struct ReadBack {
 /// Pulls every queue from its beginning to its end, message by message where an answer fails. A body that is not
 /// what its key says is a violation.
 pub(super) async fn read_back(run: &mut Run, at: usize) -> Result<ReadBack, Stop> {
+    answers_itself(run, at).await?;
     let (address, name) = (run.rig()?.address(at), run.rig()?.name(at).to_owned());
     let mut back = ReadBack::default();
     for queue in 0..QUEUES {
@@ -82,6 +84,23 @@ pub(super) async fn read_back(run: &mut Run, at: usize) -> Result<ReadBack, Stop
         }
     }
     Ok(back)
+}
+
+/// Waits until a node reads its own files: one that has just started passes pulls to the leader, whose files are
+/// whole.
+async fn answers_itself(run: &mut Run, at: usize) -> Result<(), Stop> {
+    let (begun, address) = (Instant::now(), run.rig()?.address(at));
+    loop {
+        let view = View::of(address, WITHIN).await;
+        if view.as_ref().is_ok_and(|view| view.ready) {
+            return Ok(());
+        }
+        if begun.elapsed() > PATIENCE {
+            let why = format!("n{at} was not ready within {PATIENCE:?}: {view:?}");
+            return Err(Stop::Late(why));
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
 }
 
 /// One pull; asked again while the group has no leader, which says nothing of the files.
