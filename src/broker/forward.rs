@@ -82,16 +82,17 @@ impl Broker {
             Access::Read if sabotage::on(Sabotage::FollowerReads) => Ok(()),
             Access::Read => self.group.lease_read(),
         };
-        place(self.node(), gate, origin.forwarded_by.is_some())
+        place(self.node(), access, gate, origin.forwarded_by.is_some())
     }
 
     /// Gives the request back if it is to be served here and now. Otherwise it has been taken care of: passed
-    /// to the leader, held, or refused.
+    /// to the leader, held, or refused. Reads wait for the lease.
     pub(super) fn claim(self: &Arc<Self>, request: Request) -> Option<Request> {
         let access = access_of(request.frame.header.code);
         match self.place(&request.origin, access) {
             Place::Here => return Some(request),
             Place::HandBack => request.hand_back(),
+            Place::Wait(_) => self.wait_for_lease(request),
             Place::Refuse(refusal) => request.fail(&refusal.into()),
             Place::Pass(_) | Place::Hold => self.pass_to_leader(request, REPLY_WITHIN),
         }
@@ -129,6 +130,7 @@ impl Broker {
                 Place::Here if !waited => "the leader takes no writes".to_string(),
                 Place::Here => return self.handle(request),
                 Place::HandBack => return request.hand_back(),
+                Place::Wait(_) => return self.wait_for_lease(request),
                 Place::Refuse(refusal) => return request.fail(&refusal.into()),
                 Place::Hold => "no leader was elected in time".to_string(),
                 Place::Pass(leader) => match self.ask(leader, &request, give_up).await {

@@ -26,6 +26,11 @@ pub const HELD_MAX: usize = 100_000;
 pub const HOLD_MAX: Duration = Duration::from_secs(30);
 /// How often the task asks whether this node may still answer, while pulls are held.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
+/// The same while it may not.
+const CHECK_UNSURE: Duration = Duration::from_millis(20);
+/// How much longer a pull waits for such a node than it asked for: most often the next answer of a majority is on
+/// its way.
+const SURE_WITHIN: Duration = Duration::from_millis(300);
 /// Pulls looked at before other tasks get a turn.
 const EXAMINED_PER_TURN: usize = 64;
 
@@ -285,13 +290,16 @@ pub(super) async fn run<E: Examine>(holds: Arc<Holds>, examine: E, mut changes: 
     loop {
         let now = Instant::now();
         look_at(&holds, &examine, holds.take_grown(), Why::Arrival).await;
-        look_at(&holds, &examine, holds.take_due(now), Why::Deadline).await;
+        let standing = examine.standing();
+        let due_by = now.checked_sub(patience(standing)).unwrap_or(now);
+        let due = holds.take_due(due_by);
+        look_at(&holds, &examine, due, Why::Deadline).await;
         let Some(deadline) = holds.next_deadline() else {
             unsure_since = None;
             holds.wake.notified().await;
             continue;
         };
-        let over = match examine.standing() {
+        let over = match standing {
             Standing::Sure => {
                 unsure_since = None;
                 false
@@ -304,12 +312,24 @@ pub(super) async fn run<E: Examine>(holds: Arc<Holds>, examine: E, mut changes: 
             look_at(&holds, &examine, holds.take_all(), Why::Ended).await;
             continue;
         }
+        let check = match unsure_since {
+            None => deadline.min(now + CHECK_INTERVAL),
+            Some(_) => now + CHECK_UNSURE,
+        };
         tokio::select! {
             () = holds.wake.notified() => {}
-            () = tokio::time::sleep_until(deadline.min(now + CHECK_INTERVAL)) => {}
+            () = tokio::time::sleep_until(check) => {}
             // The group is gone when its node stops; the deadlines still count.
             Ok(()) = changes.changed() => {}
         }
+    }
+}
+
+/// How long after its time a pull that got nothing is still kept.
+fn patience(standing: Standing) -> Duration {
+    match standing {
+        Standing::Unsure => SURE_WITHIN,
+        Standing::Sure | Standing::Gone => Duration::ZERO,
     }
 }
 

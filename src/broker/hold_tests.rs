@@ -292,6 +292,31 @@ async fn a_lease_that_comes_back_soon_ends_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_pull_whose_time_is_up_waits_a_little_for_a_node_that_is_unsure() {
+    let room = room();
+    let mut answer = room.pull(0, 2_000, 1);
+    settle().await;
+    room.stand(1);
+    pass(2_000).await;
+    assert_eq!(answered(&mut answer), None);
+    pass(100).await;
+    assert_eq!(answered(&mut answer), None);
+    room.stand(0);
+    pass(20).await;
+    assert_eq!(answered(&mut answer), Some((TIMED_OUT, 0)));
+    // But no longer than a lease lasts.
+    let mut answer = room.pull(0, 500, 1);
+    settle().await;
+    room.stand(1);
+    pass(500).await;
+    pass(299).await;
+    assert_eq!(answered(&mut answer), None);
+    // It looks again every 20 ms.
+    pass(20).await;
+    assert_eq!(answered(&mut answer), Some((TIMED_OUT, 0)));
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_deadline_still_counts_when_the_group_is_gone() {
     let Room {
         holds,

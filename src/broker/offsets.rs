@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::time::Duration;
 
-use quorumlog_raft::Refusal;
 #[cfg(feature = "sabotage")]
 use quorumlog_raft::sabotage::{self, Sabotage};
 use tokio::time::{Instant, sleep};
@@ -122,7 +121,7 @@ fn known_offset(
 
 impl Broker {
     pub(super) fn on_query_offset(self: &Arc<Self>, request: Request) {
-        let Some(request) = self.claim_read(request) else {
+        let Some(request) = self.claim(request) else {
             return;
         };
         self.answer_blocking(request, true, |broker, asked| {
@@ -212,15 +211,15 @@ impl Broker {
         let stored = self
             .store
             .consumer_offset(asked.consumer_group, asked.topic, asked.queue_id);
+        // I-9: told without asking the log, so only by a leader that knows what is newest.
+        let known = stored == Some(offset) && self.group.lease_read().is_ok();
         // The Go client commits -1 for queues that it never consumed.
-        Ok(
-            (offset >= 0 && stored != Some(offset)).then(|| Command::CommitOffset {
-                group: asked.consumer_group.to_string(),
-                topic: asked.topic.to_string(),
-                queue: asked.queue_id,
-                offset,
-            }),
-        )
+        Ok((offset >= 0 && !known).then(|| Command::CommitOffset {
+            group: asked.consumer_group.to_string(),
+            topic: asked.topic.to_string(),
+            queue: asked.queue_id,
+            offset,
+        }))
     }
 
     /// Stores what a pull commits, if it is news. Nobody waits for it: clients commit by 15 as well.
@@ -258,7 +257,7 @@ impl Broker {
     }
 
     pub(super) fn on_search_offset(self: &Arc<Self>, request: Request) {
-        let Some(request) = self.claim_read(request) else {
+        let Some(request) = self.claim(request) else {
             return;
         };
         self.answer_blocking(request, false, |broker, asked| {
@@ -289,7 +288,7 @@ impl Broker {
     }
 
     pub(super) fn on_earliest_time(self: &Arc<Self>, request: Request) {
-        let Some(request) = self.claim_read(request) else {
+        let Some(request) = self.claim(request) else {
             return;
         };
         self.answer_blocking(request, false, |broker, asked| {
@@ -303,7 +302,7 @@ impl Broker {
     }
 
     fn answer_bound(self: &Arc<Self>, request: Request, which: fn((i64, i64)) -> i64) {
-        let Some(request) = self.claim_read(request) else {
+        let Some(request) = self.claim(request) else {
             return;
         };
         let opaque = request.frame.header.opaque;
@@ -339,18 +338,6 @@ impl Broker {
         });
     }
 
-    /// As [`Broker::claim`] for reads of the newest state, which are worth waiting for: a C++ client takes
-    /// any error of 14 for "never consumed".
-    pub(super) fn claim_read(self: &Arc<Self>, request: Request) -> Option<Request> {
-        match self.place(&request.origin, Access::Read) {
-            Place::Refuse(Refusal::NoLease { .. }) => {
-                self.wait_for_lease(request);
-                None
-            }
-            _ => self.claim(request),
-        }
-    }
-
     /// Handles the request again once this node has its lease, or another one leads.
     pub(super) fn wait_for_lease(self: &Arc<Self>, request: Request) {
         let broker = self.clone();
@@ -358,7 +345,7 @@ impl Broker {
             let deadline = request.origin.deadline();
             loop {
                 let place = broker.place(&request.origin, Access::Read);
-                let Place::Refuse(refusal @ Refusal::NoLease { .. }) = place else {
+                let Place::Wait(refusal) = place else {
                     return broker.handle(request);
                 };
                 if Instant::now() + LOOK_AGAIN >= deadline {

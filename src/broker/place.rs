@@ -9,7 +9,7 @@ use crate::protocol::codes::request as code;
 pub enum Access {
     /// The leader, with the gate open.
     Write,
-    /// The leader, with a fresh lease.
+    /// The leader, with a lease that is not half over.
     Read,
 }
 
@@ -33,6 +33,8 @@ pub enum Place {
     Pass(NodeId),
     /// Nobody can serve it now, but somebody may in a moment.
     Hold,
+    /// This node leads, and may serve it as soon as a majority has answered it again.
+    Wait(Refusal),
     /// Waiting would not help within the time a client gives.
     Refuse(Refusal),
     /// It was passed to a node that cannot serve it: the node it came to must look again.
@@ -41,7 +43,7 @@ pub enum Place {
 
 /// Decides by what the gate (or the lease, for reads) of this node says. `forwarded`: another node passed
 /// the request to this one; it is never passed on again.
-pub fn place(node: NodeId, gate: Result<(), Refusal>, forwarded: bool) -> Place {
+pub fn place(node: NodeId, access: Access, gate: Result<(), Refusal>, forwarded: bool) -> Place {
     match gate {
         Ok(()) => Place::Here,
         Err(Refusal::NotLeader { .. } | Refusal::NotReady | Refusal::Stopping) if forwarded => {
@@ -51,6 +53,9 @@ pub fn place(node: NodeId, gate: Result<(), Refusal>, forwarded: bool) -> Place 
             leader: Some(leader),
         }) if leader != node => Place::Pass(leader),
         Err(Refusal::NotLeader { .. } | Refusal::NotReady) => Place::Hold,
+        // Half a lease without an answer is often no more than a busy machine, and reads are worth waiting for: a
+        // C++ client takes any error of 14 for "never consumed".
+        Err(refusal @ Refusal::NoLease { .. }) if access == Access::Read => Place::Wait(refusal),
         // A leader that lost its majority finds it again, or steps down, later than a client waits; and a full
         // disk does not empty itself.
         Err(
@@ -78,17 +83,13 @@ mod tests {
             reserve: 2,
         };
         let not_leader = |leader| Err(Refusal::NotLeader { leader });
+        // What the gate says, and what becomes of a client's request and of one that a peer passed on.
         let table = [
             (Ok(()), Place::Here, Place::Here),
             (not_leader(Some(2)), Place::Pass(2), Place::HandBack),
             (not_leader(Some(1)), Place::Hold, Place::HandBack),
             (not_leader(None), Place::Hold, Place::HandBack),
             (Err(Refusal::NotReady), Place::Hold, Place::HandBack),
-            (
-                Err(no_lease.clone()),
-                Place::Refuse(no_lease.clone()),
-                Place::Refuse(no_lease),
-            ),
             (
                 Err(full.clone()),
                 Place::Refuse(full.clone()),
@@ -100,9 +101,17 @@ mod tests {
                 Place::HandBack,
             ),
         ];
-        for (gate, of_a_client, of_a_peer) in table {
-            assert_eq!(place(1, gate.clone(), false), of_a_client, "{gate:?}");
-            assert_eq!(place(1, gate.clone(), true), of_a_peer, "{gate:?}");
+        for access in [Access::Write, Access::Read] {
+            for (gate, of_a_client, of_a_peer) in &table {
+                let place = |forwarded| place(1, access, gate.clone(), forwarded);
+                assert_eq!(place(false), *of_a_client, "{access:?} {gate:?}");
+                assert_eq!(place(true), *of_a_peer, "{access:?} {gate:?}");
+            }
+        }
+        for forwarded in [false, true] {
+            let place = |access| place(1, access, Err(no_lease.clone()), forwarded);
+            assert_eq!(place(Access::Write), Place::Refuse(no_lease.clone()));
+            assert_eq!(place(Access::Read), Place::Wait(no_lease.clone()));
         }
     }
 

@@ -63,7 +63,7 @@ impl Broker {
             }
             _ if self.follower_serves() => self.pull_when_level(request),
             Place::HandBack => request.hand_back(),
-            Place::Refuse(Refusal::NoLease { .. }) => self.wait_for_lease(request),
+            Place::Wait(_) => self.wait_for_lease(request),
             Place::Refuse(refusal) => {
                 let opaque = request.frame.header.opaque;
                 request.reply.send(busy(opaque, &refusal.to_string()));

@@ -5,6 +5,10 @@ use std::time::Duration;
 use crate::sabotage::{self, Sabotage};
 use crate::types::{NodeId, Refusal, Role};
 
+/// How many times as fast as another node's the monotonic clock of a node may run, for reads of the newest state
+/// to be right. Kernels correct a clock by 0.05 % at most.
+pub(crate) const CLOCK_RATES_MAX: u32 = 2;
+
 /// What the gate looks at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct GateInput {
@@ -17,11 +21,35 @@ pub(crate) struct GateInput {
     pub lease: Duration,
     /// A group of one needs no answers.
     pub alone: bool,
+    /// See `Room::handed_over`, for the term this node is in now.
+    pub handed_over: bool,
     pub stopping: bool,
 }
 
+/// How long after a message that a majority answered the leader may answer reads. The followers refuse their
+/// votes to others for a whole `lease` after it, but by their own clocks: one that runs up to
+/// [`CLOCK_RATES_MAX`] times as fast as the leader's is done after that part of the leader's lease.
+pub(crate) fn read_lease(lease: Duration) -> Duration {
+    lease / CLOCK_RATES_MAX
+}
+
+/// May this node, as the leader, answer reads of the newest state now? Another one may lead, and have acknowledged
+/// more, once the votes of a majority are free; see [`read_lease`].
+pub(crate) fn read(input: &GateInput) -> Result<(), Refusal> {
+    lead(&GateInput {
+        lease: read_lease(input.lease),
+        ..*input
+    })?;
+    // Whom it asked to take over is elected without regard to any lease.
+    match input.handed_over {
+        true => Err(Refusal::NotReady),
+        false => Ok(()),
+    }
+}
+
 /// May this node act as the leader now? The lease ends one `lease` after the sending of the newest message
-/// that a majority answered: until then, every node of that majority refuses its vote to others.
+/// that a majority answered. Whoever proposes by it need not be right: no write is acknowledged before a majority
+/// has it in this leader's term, whatever the clocks say. It makes refusals come soon.
 pub(crate) fn lead(input: &GateInput) -> Result<(), Refusal> {
     if input.stopping {
         return Err(Refusal::Stopping);
@@ -107,6 +135,7 @@ mod tests {
             since_quorum: since(50),
             lease: LEASE,
             alone: false,
+            handed_over: false,
             stopping: false,
         };
         let not_leader = |leader| Err(Refusal::NotLeader { leader });
@@ -221,6 +250,88 @@ mod tests {
         ];
         for (input, expected) in table {
             assert_eq!(lead(&input), expected, "{input:?}");
+        }
+    }
+
+    #[test]
+    fn reads_end_with_half_a_lease_and_when_leadership_was_handed_over() {
+        let since = |ms: u64| Some(Duration::from_millis(ms));
+        let leading = GateInput {
+            role: Role::Leader,
+            leader: Some(1),
+            ready: true,
+            since_quorum: since(149),
+            lease: LEASE,
+            alone: false,
+            handed_over: false,
+            stopping: false,
+        };
+        let no_lease = |since_ms| {
+            Err(Refusal::NoLease {
+                since_ms,
+                lease_ms: 150,
+            })
+        };
+        let gave_away = GateInput {
+            handed_over: true,
+            ..leading
+        };
+        let old = |ms| GateInput {
+            since_quorum: since(ms),
+            ..leading
+        };
+        let unheard = GateInput {
+            since_quorum: None,
+            ..leading
+        };
+        let alone = GateInput {
+            alone: true,
+            ..unheard
+        };
+        let follower = GateInput {
+            role: Role::Follower,
+            leader: Some(2),
+            ..gave_away
+        };
+        let new = GateInput {
+            ready: false,
+            ..unheard
+        };
+        // Reads, and writes beside them.
+        let table = [
+            (leading, Ok(()), Ok(())),
+            (old(150), no_lease(150), Ok(())),
+            (old(299), no_lease(299), Ok(())),
+            (unheard, no_lease(150), lead(&unheard)),
+            (alone, Ok(()), Ok(())),
+            (new, Err(Refusal::NotReady), Err(Refusal::NotReady)),
+            // The log itself turns writes away then.
+            (gave_away, Err(Refusal::NotReady), Ok(())),
+            (
+                follower,
+                lead(&follower),
+                lead(&leading).and(lead(&follower)),
+            ),
+        ];
+        for (input, of_a_read, of_a_write) in table {
+            assert_eq!(read(&input), of_a_read, "{input:?}");
+            assert_eq!(lead(&input), of_a_write, "{input:?}");
+        }
+    }
+
+    /// The followers' promise, by the leader's clock, in µs: what it lasts by theirs, and how much faster theirs run.
+    #[test]
+    fn a_read_lease_ends_before_the_promise_of_the_fastest_follower_that_is_allowed() {
+        for lease_ms in [20, 151, 300, 120_000] {
+            let lease = Duration::from_millis(lease_ms);
+            for (leader, follower) in [(1, 1), (1, 2), (1000, 1999), (2, 1), (1_000_000, 1_000_500)]
+            {
+                let promise = lease * leader / follower;
+                assert!(
+                    read_lease(lease) <= promise,
+                    "{lease:?} {leader} {follower}"
+                );
+            }
         }
     }
 

@@ -53,7 +53,8 @@ const HANDOVER: Duration = Duration::from_millis(500);
 /// Bound of everything else that stopping waits for: a disk that hangs must not keep a process alive.
 const STOP_BOUND: Duration = Duration::from_secs(5);
 
-/// Raft's timers. A lease lasts `election_max`.
+/// Raft's timers. A lease lasts `election_max`: for so long a leader proposes, and its followers refuse their votes
+/// to others. Reads of the newest state are answered for half of it; see [`Group::lease_read`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timers {
     pub heartbeat: Duration,
@@ -248,8 +249,11 @@ impl Group {
         self.inner.gate()
     }
 
-    /// May this node, as leader, answer a read of the newest state now (fresh lease, and everything
+    /// May this node, as leader, answer a read of the newest state now (lease not half over, and everything
     /// acknowledged before it took over is applied)? Cheap, no waiting.
+    ///
+    /// Right as long as no node's monotonic clock runs more than twice as fast as the leader's; only half of the
+    /// lease counts for that.
     ///
     /// The lease may end between this call and the reply (a paused process): whoever must never show an
     /// older state than another node already has asks again just before the reply leaves.
@@ -258,7 +262,7 @@ impl Group {
         if sabotage::on(Sabotage::ReadWithoutLease) {
             input.alone = true; // I-8: another node may lead, and know more.
         }
-        gate::lead(&input)
+        gate::read(&input)
     }
 
     /// Hands one entry to Raft. Passes the gate first. Returns as soon as Raft has queued it; proposals of
@@ -403,6 +407,7 @@ impl Inner {
             view.ready && view.term == part.term && view.role == part.role
         };
         GateInput {
+            handed_over: self.room.handed_over(part.term),
             role: part.role,
             leader: part.leader,
             ready,

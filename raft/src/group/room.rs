@@ -7,6 +7,7 @@
 //! not.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -40,6 +41,8 @@ pub(super) struct Room {
     disk: watch::Sender<Disk>,
     /// What the others said last and when; only while leading.
     others: Mutex<BTreeMap<NodeId, (Instant, bool)>>,
+    /// The newest term whose leadership this node may have given away.
+    given_away: AtomicU64,
 }
 
 /// The disks of the voters, as far as they are known.
@@ -71,6 +74,7 @@ impl Room {
             config,
             disk: watch::Sender::new(Disk::default()),
             others: Mutex::default(),
+            given_away: AtomicU64::new(0),
         }
     }
 
@@ -90,6 +94,12 @@ impl Room {
             true => Err(Refusal::ReplicasFull),
             false => Ok(()),
         }
+    }
+
+    /// Whether this node may have asked another to take over from it in this term. That one may lead at any moment:
+    /// it is elected without regard to the lease.
+    pub fn handed_over(&self, term: u64) -> bool {
+        term <= self.given_away.load(Ordering::Acquire)
     }
 
     pub fn is_full(&self) -> bool {
@@ -209,8 +219,14 @@ impl Room {
                 to,
                 "handing leadership over: the disk is nearly full"
             );
+            // Whatever the term is when the core hears of it. It answers the question after it has.
+            self.given_away.store(u64::MAX, Ordering::Release);
             // The core is gone, which is noticed elsewhere.
             let _ = raft.trigger().transfer_leader(to).await;
+            let term = raft.with_raft_state(|state| state.vote_ref().leader_id.term);
+            if let Ok(term) = term.await {
+                self.given_away.store(term, Ordering::Release);
+            }
             self.take_back(raft, view.term).await;
         }
     }
