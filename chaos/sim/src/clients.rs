@@ -76,6 +76,11 @@ pub async fn run(
     for (index, (node, _)) in ips.iter().enumerate() {
         tasks.spawn(client(format!("r{node}"), index as u64).read());
     }
+    for (index, (node, _)) in ips.iter().enumerate() {
+        if plan.is_skewed() {
+            tasks.spawn(client(format!("w{node}"), index as u64).ask());
+        }
+    }
     for number in 0..2 {
         tasks.spawn(client(format!("c{number}"), 300 + number).consume(number));
     }
@@ -283,6 +288,17 @@ impl Client {
         };
         self.trace.complete(&actor, op, end);
         good
+    }
+
+    /// Asks one node for the ends of queues, all the time.
+    async fn ask(mut self) {
+        while !self.stops() {
+            let queue = self.rng.below(self.plan.queues as usize) as i32;
+            if !self.max_offset(queue).await {
+                self.connection = None;
+            }
+            self.pause(Duration::from_millis(10)).await;
+        }
     }
 
     /// Commits and queries the offsets of one group, and asks for the ends of queues.

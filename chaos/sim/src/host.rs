@@ -18,6 +18,7 @@ use quorumlog_raft::{
     AppliedMark, Checkpoint, Committed, EntryId, Group, GroupConfig, LogReader, Position,
     StateMachine, Status,
 };
+use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use turmoil::net::TcpListener;
 
@@ -78,6 +79,8 @@ pub struct AppliedEntry {
 #[derive(Default)]
 pub struct Seen {
     pub running: Option<Running>,
+    /// What the process runs on, and whose clock it goes by.
+    pub runtime: Option<Handle>,
     /// Since the last look, in order.
     pub applied: Vec<AppliedEntry>,
     /// The process has ended: why, and whether that was in good order.
@@ -165,6 +168,7 @@ fn group_config(plan: &Plan, config: &Config) -> GroupConfig {
 /// The process of a node: from start until it is told to stop or cannot go on. A host whose software has
 /// returned cannot be crashed, so it never returns.
 pub async fn run(seat: Arc<Seat>) -> turmoil::Result {
+    seat.seen().runtime = Some(Handle::current());
     match start(&seat).await {
         Ok(broker) => {
             let group = broker.group.clone();

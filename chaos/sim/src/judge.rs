@@ -12,11 +12,11 @@ use quorumlog_chaos::wire::decode_records;
 use quorumlog_chaos::workload::got_of;
 
 use crate::clients::TOPIC;
+use crate::counts::Counts;
 use crate::host::{Seat, host_name};
 use crate::plan::Plan;
 use crate::trace::Trace;
 use crate::watch::{Verdict, broken};
-use crate::world::Counts;
 
 /// Drains all nodes, and checks the whole history.
 pub fn judge(plan: &Plan, seats: &[Arc<Seat>], trace: &Trace, counts: &mut Counts) -> Verdict {

@@ -6,6 +6,8 @@
 //! happened, `sweep` runs many seeds and `report` says what they saw. Checks shared with real processes are the checker's of `quorumlog-chaos`.
 
 pub mod clients;
+pub mod clocks;
+pub mod counts;
 pub mod disk;
 pub mod host;
 pub mod judge;

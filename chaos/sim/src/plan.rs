@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use quorumlog_chaos::rng::Rng;
 
+use crate::clocks::{EVEN, FASTEST};
 use crate::disk::Op;
 
 /// Number of a node, from 1 on; [`CLIENTS`] stands for the host of all clients.
@@ -44,6 +45,8 @@ pub struct Plan {
     pub deduplication: bool,
     /// Followers answer pulls.
     pub follower_reads: bool,
+    /// How fast each node's monotonic clock runs, from node 1 on, in thousandths of the network's time.
+    pub clock_rates: Vec<u32>,
     pub faults: Vec<Fault>,
 }
 
@@ -65,6 +68,9 @@ pub enum Kind {
     Stop(Node),
     /// Messages of these directions are lost.
     Cut(Vec<(Node, Node)>),
+    /// Whoever leads is cut off from the other nodes, and the connections end; clients reach it, and its
+    /// clock is now the slowest.
+    Strand,
     /// Messages between two hosts wait, and arrive at the end.
     Hold(Node, Node),
     /// Messages take up to so many milliseconds.
@@ -117,13 +123,53 @@ impl Plan {
             attempts: 1 + rng.below(4) as u32,
             deduplication: rng.percent(80),
             follower_reads: rng.percent(60),
+            clock_rates: vec![EVEN; nodes as usize],
             faults: Vec::new(),
         };
         // Now and then nothing is hurt: what fails then needs no fault.
         if !seed.is_multiple_of(50) {
             plan.faults = plan.schedule(&mut rng);
+            plan.skew(&mut Rng::new(seed.wrapping_mul(0xd605_1a2b_9c4f_e377)));
         }
         plan
+    }
+
+    /// Whether the clocks run at different rates.
+    pub fn is_skewed(&self) -> bool {
+        self.clock_rates.iter().any(|rate| *rate != EVEN)
+    }
+
+    /// Lets the clocks of every third seed run apart, often as far as they may, and strands leaders. From a
+    /// source of its own: what else a seed means does not depend on it.
+    fn skew(&mut self, rng: &mut Rng) {
+        if !rng.percent(33) {
+            return;
+        }
+        let one_slow = rng.percent(50);
+        let slowest = if one_slow { 3 * FASTEST / 4 } else { EVEN };
+        for rate in &mut self.clock_rates {
+            *rate = slowest + rng.below((FASTEST - slowest + 1) as usize) as u32;
+        }
+        if one_slow {
+            let node = rng.below(self.clock_rates.len());
+            self.clock_rates[node] = EVEN;
+        }
+        if rng.percent(50) {
+            self.faults.clear();
+        }
+        for _ in 0..2 + rng.below(6) {
+            let for_ms = 400 + rng.below(1200) as u64;
+            let latest = (self.safety_ms - FOUNDING_MS).saturating_sub(for_ms);
+            if latest == 0 {
+                continue;
+            }
+            self.faults.push(Fault {
+                at_ms: FOUNDING_MS + rng.below(latest as usize) as u64,
+                for_ms,
+                kind: Kind::Strand,
+            });
+        }
+        self.faults.sort_by_key(|fault| fault.at_ms);
     }
 
     /// Phases, some without faults, some with several at a time.
@@ -205,6 +251,11 @@ impl Plan {
     /// Both directions between a node and all others; sometimes the clients, too.
     fn around(&self, node: Node, rng: &mut Rng) -> Vec<(Node, Node)> {
         let first = if rng.percent(30) { CLIENTS } else { 1 };
+        self.apart(node, first)
+    }
+
+    /// Both directions between a node and all others from `first` on.
+    pub fn apart(&self, node: Node, first: Node) -> Vec<(Node, Node)> {
         let others = (first..=self.nodes).filter(|other| *other != node);
         others
             .flat_map(|other| [(node, other), (other, node)])
@@ -282,6 +333,7 @@ mod tests {
         assert!(any(|kind| matches!(kind, Kind::Fail(_, Op::Write, _))));
         assert!(any(|kind| matches!(kind, Kind::Fail(_, Op::Sync, _))));
         assert!(any(|kind| matches!(kind, Kind::Slow(..))));
+        assert!(any(|kind| matches!(kind, Kind::Strand)));
         assert!(
             plans.iter().any(|plan| plan.faults.is_empty()),
             "an undisturbed seed"
@@ -293,6 +345,29 @@ mod tests {
                 .any(|two| two[0].at_ms + two[0].for_ms > two[1].at_ms)
         };
         assert!(plans.iter().any(overlap));
+    }
+
+    #[test]
+    fn the_clocks_of_a_third_of_the_seeds_run_apart_by_twice_at_most() {
+        let plans = (0..300).map(|seed| Plan::new(seed, 20));
+        let skewed: Vec<Plan> = plans.filter(Plan::is_skewed).collect();
+        assert!((70..130).contains(&skewed.len()), "{}", skewed.len());
+        for plan in &skewed {
+            assert_eq!(plan.clock_rates.len() as u64, plan.nodes);
+            let in_bounds = |rate: &u32| (EVEN..=FASTEST).contains(rate);
+            assert!(plan.clock_rates.iter().all(in_bounds), "{plan:?}");
+        }
+        // One that is slow, and all others fast enough to make an end of a lease before it does.
+        let fast = |plan: &&Plan| {
+            plan.clock_rates
+                .iter()
+                .filter(|rate| **rate >= 1500)
+                .count()
+        };
+        let apart = skewed
+            .iter()
+            .filter(|plan| fast(plan) as u64 == plan.nodes - 1);
+        assert!(apart.count() > 30);
     }
 
     #[test]

@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::world::{Counts, Outcome};
+use crate::counts::Counts;
+use crate::world::Outcome;
 
 /// One seed's result, one line of JSON.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -67,6 +68,7 @@ impl Totals {
             ("disk faults", counts.disk_faults, 100),
             ("nodes ended by their disk", counts.ended_by_disk, 10),
             ("clock jumps", counts.clock_jumps, 10),
+            ("stranded leaders", counts.stranded, 30),
             ("leader changes", counts.leader_changes, 100),
             ("truncations", counts.truncations, 5),
             ("acknowledged sends", counts.acknowledged, 20_000),
@@ -97,7 +99,7 @@ mod tests {
             seeds: 100,
             counts: Counts::default(),
         };
-        assert_eq!(nothing.missing().len(), 14);
+        assert_eq!(nothing.missing().len(), 15);
         assert!(nothing.missing()[0].starts_with("crashes: 0"));
     }
 

@@ -1,21 +1,23 @@
 //! One run: the hosts, the schedule of faults, a look after every step, and at the end what a healed group
 //! must be able to do.
 
+mod faults;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
 use turmoil::Sim;
 
 use crate::clients::{self, Signals};
-use crate::disk::PLENTY;
-use crate::host::{self, RESERVE, Seat, host_name};
+use crate::clocks::Clocks;
+use crate::counts::Counts;
+use crate::host::{self, Seat, host_name};
 use crate::judge;
 use crate::net::Breaks;
-use crate::plan::{CLIENTS, Fault, Kind, Node, Plan};
+use crate::plan::{CLIENTS, Node, Plan};
 use crate::trace::Trace;
 use crate::watch::{Verdict, Violation, Watch, broken};
 
@@ -29,52 +31,6 @@ const SERVES_WITHIN_MS: u64 = 6000;
 /// How long the last requests of stopped clients may take, and the nodes to agree without new writes.
 const CLIENTS_STOP_WITHIN_MS: u64 = 6000;
 const CONVERGES_WITHIN_MS: u64 = 5000;
-
-/// What happened in a run. Shows whether it means anything.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Counts {
-    pub crashes: u64,
-    pub power_losses: u64,
-    pub stops: u64,
-    pub partitions: u64,
-    pub holds: u64,
-    pub disk_faults: u64,
-    pub ended_by_disk: u64,
-    pub clock_jumps: u64,
-    pub leader_changes: u64,
-    pub truncations: u64,
-    pub entries: u64,
-    pub acknowledged: u64,
-    pub refused: u64,
-    pub unknown: u64,
-    pub unknown_found: u64,
-    pub pulled: u64,
-    pub drained: u64,
-    pub simulated_ms: u64,
-}
-
-impl Counts {
-    pub fn add(&mut self, other: &Counts) {
-        self.crashes += other.crashes;
-        self.power_losses += other.power_losses;
-        self.stops += other.stops;
-        self.partitions += other.partitions;
-        self.holds += other.holds;
-        self.disk_faults += other.disk_faults;
-        self.ended_by_disk += other.ended_by_disk;
-        self.clock_jumps += other.clock_jumps;
-        self.leader_changes += other.leader_changes;
-        self.truncations += other.truncations;
-        self.entries += other.entries;
-        self.acknowledged += other.acknowledged;
-        self.refused += other.refused;
-        self.unknown += other.unknown;
-        self.unknown_found += other.unknown_found;
-        self.pulled += other.pulled;
-        self.drained += other.drained;
-        self.simulated_ms += other.simulated_ms;
-    }
-}
 
 /// A run that is over.
 #[derive(Clone, Debug)]
@@ -116,6 +72,9 @@ pub struct World<'a> {
     /// Faults of the network that are on, by their number.
     network: BTreeSet<usize>,
     held: BTreeSet<(Node, Node)>,
+    clocks: Clocks,
+    /// Leaders that are cut off, by the number of the fault.
+    stranded: BTreeMap<usize, Node>,
     counts: Counts,
     now_ms: u64,
 }
@@ -183,6 +142,8 @@ impl World<'_> {
             due_number: 0,
             network: BTreeSet::new(),
             held: BTreeSet::new(),
+            clocks: Clocks::new(&plan.clock_rates),
+            stranded: BTreeMap::new(),
             counts: Counts::default(),
             now_ms: 0,
             plan: plan.clone(),
@@ -277,6 +238,7 @@ impl World<'_> {
                 Due::Restart(node) => self.restart(node),
             }
         }
+        self.clocks.step(&self.seats);
         let stepped = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| self.sim.step()));
         self.trace.tick(self.sim.elapsed());
         match stepped {
@@ -346,6 +308,7 @@ impl World<'_> {
         self.sim.crash(host_name(seat.node));
         let mut seen = seat.seen();
         let running = seen.running.take();
+        seen.runtime = None;
         seen.applied.clear();
         seen.ended = None;
         drop(seen);
@@ -373,168 +336,6 @@ impl World<'_> {
 
     fn up(&self, node: Node) -> bool {
         self.processes[&node] == Process::Up
-    }
-
-    fn begin(&mut self, number: usize) {
-        let Fault { for_ms, kind, .. } = self.plan.faults[number].clone();
-        self.trace
-            .note(format_args!("begin {number} for {for_ms} ms: {kind:?}"));
-        let end_ms = self.now_ms + for_ms;
-        match kind {
-            Kind::Crash(nodes) => {
-                for node in nodes
-                    .into_iter()
-                    .filter(|node| self.up(*node))
-                    .collect::<Vec<_>>()
-                {
-                    self.counts.crashes += 1;
-                    self.process_goes(&self.seat(node));
-                    self.at(end_ms, Due::Restart(node));
-                }
-            }
-            Kind::PowerLoss { nodes, operations } => {
-                for node in nodes
-                    .into_iter()
-                    .filter(|node| self.up(*node))
-                    .collect::<Vec<_>>()
-                {
-                    self.seat(node).disk.cut_after(operations);
-                    let latest_ms = end_ms;
-                    self.processes
-                        .insert(node, Process::LosingPower { latest_ms });
-                    self.at(end_ms + RESTART_AFTER_MS, Due::Restart(node));
-                }
-            }
-            Kind::Stop(node) => {
-                if self.up(node) {
-                    self.counts.stops += 1;
-                    self.processes.insert(node, Process::Stopping);
-                    self.seat(node).stop.notify_one();
-                    self.at(end_ms + 1000, Due::Restart(node));
-                }
-            }
-            Kind::Cut(_) | Kind::Hold(..) => {
-                match kind {
-                    Kind::Cut(_) => self.counts.partitions += 1,
-                    _ => self.counts.holds += 1,
-                }
-                self.network.insert(number);
-                self.apply_network();
-            }
-            Kind::Latency(ms) => self.sim.set_max_message_latency(Duration::from_millis(ms)),
-            Kind::ClockJump(node, ms) => {
-                self.counts.clock_jumps += 1;
-                self.seat(node)
-                    .clock_offset
-                    .fetch_add(ms, Ordering::Relaxed);
-            }
-            Kind::NearlyFull(node) => {
-                self.counts.disk_faults += 1;
-                self.seat(node).disk.set_space(RESERVE / 2, false);
-            }
-            Kind::Full(node) => {
-                self.counts.disk_faults += 1;
-                self.seat(node).disk.set_space(0, true);
-            }
-            Kind::Fail(node, op, skip) => {
-                self.counts.disk_faults += 1;
-                self.seat(node).disk.fail_after(op, skip);
-            }
-            Kind::Slow(node, ms) => {
-                self.counts.disk_faults += 1;
-                let ms = Duration::from_millis(ms);
-                self.seat(node).disk.set_pace(ms, ms);
-            }
-        }
-        self.at(end_ms, Due::End(number));
-    }
-
-    /// Undoes what does not end by itself.
-    fn end(&mut self, number: usize) {
-        match self.plan.faults[number].kind.clone() {
-            Kind::Cut(_) | Kind::Hold(..) => {
-                self.trace.note(format_args!("end {number}"));
-                self.network.remove(&number);
-                self.apply_network();
-                if let Kind::Cut(pairs) = &self.plan.faults[number].kind {
-                    self.reset(pairs);
-                }
-            }
-            Kind::Latency(_) => self.sim.set_max_message_latency(self.plan.latency.1),
-            Kind::NearlyFull(node) | Kind::Full(node) => {
-                self.seat(node).disk.set_space(PLENTY, false);
-            }
-            Kind::Slow(node, _) => {
-                let (from, below) = self.plan.disk_pace;
-                self.seat(node).disk.set_pace(from, below);
-            }
-            _ => {}
-        }
-    }
-
-    /// Brings every link into the state that the faults that are on ask for.
-    fn apply_network(&mut self) {
-        let mut cuts = BTreeSet::new();
-        let mut holds = BTreeSet::new();
-        for number in &self.network {
-            match &self.plan.faults[*number].kind {
-                Kind::Cut(pairs) => cuts.extend(pairs.iter().copied()),
-                Kind::Hold(a, b) => {
-                    holds.insert((*a.min(b), *a.max(b)));
-                }
-                _ => {}
-            }
-        }
-        let nodes = CLIENTS..=self.plan.nodes;
-        for a in nodes.clone() {
-            for b in nodes.clone().filter(|b| *b > a) {
-                let (left, right) = (host_name(a), host_name(b));
-                if holds.contains(&(a, b)) {
-                    if self.held.insert((a, b)) {
-                        self.sim.hold(left, right);
-                    }
-                    continue;
-                }
-                if self.held.remove(&(a, b)) {
-                    self.sim.release(left.as_str(), right.as_str());
-                }
-                for (from, to, cut) in [
-                    (&left, &right, cuts.contains(&(a, b))),
-                    (&right, &left, cuts.contains(&(b, a))),
-                ] {
-                    match cut {
-                        true => self.sim.partition_oneway(from.as_str(), to.as_str()),
-                        false => self.sim.repair_oneway(from.as_str(), to.as_str()),
-                    }
-                }
-            }
-        }
-    }
-
-    /// Ends the connections between nodes that have lost messages.
-    fn reset(&self, pairs: &[(Node, Node)]) {
-        for (a, b) in pairs.iter().filter(|(a, b)| *a != CLIENTS && *b != CLIENTS) {
-            let ip = |node: Node| self.seat(node).config.broker_ip.into();
-            self.seats[0].breaks.reset(ip(*a), ip(*b));
-        }
-    }
-
-    /// Ends all faults and starts all nodes.
-    fn heal(&mut self) {
-        self.trace.note("heal");
-        for number in 0..self.plan.faults.len() {
-            self.end(number);
-        }
-        for seat in self.seats.clone() {
-            if let Process::LosingPower { .. } = self.processes[&seat.node] {
-                self.power_goes(&seat);
-            }
-            seat.disk.forget_failure();
-        }
-        self.due.clear();
-        for node in 1..=self.plan.nodes {
-            self.restart(node);
-        }
     }
 }
 
