@@ -3,6 +3,8 @@
 //!
 //! One registry for the whole program, so that there is one list of names: the broker's mistakes stand
 //! here too. Each is one condition at the place where the rule is kept; `chaos/teeth.tsv` says what catches it.
+//! The rules of `commit-by-count` and `progress-unsorted` are kept by openraft, that of `write-without-lease` by it
+//! as well: `chaos/teeth.patch` has those.
 
 /// Names the mistake that a sabotage build makes: `QUORUMLOG_SABOTAGE=ack-before-sync`.
 #[cfg(feature = "sabotage")]
@@ -51,11 +53,15 @@ registry! {
     /// A log whose newest segment is gone is taken for a shorter one.
     NewestNotMissed = "newest-not-missed";
     /// What a failed sync left in the page cache is trusted at the next start.
-    NotWrittenAgain = "not-written-again";
+    CacheTrusted = "cache-trusted";
     /// A restarted leader goes on leading in its old term.
     LeaderRestored = "leader-restored";
     /// A restarted node votes and campaigns at once, whatever it promised before.
     NoRestartLease = "no-restart-lease";
+    /// Entries of an earlier term are committed once a majority has them, without one of the leader's own term.
+    CommitByCount = "commit-by-count";
+    /// The list of how far the nodes are is not kept in order, so that its first half passes for a majority.
+    ProgressUnsorted = "progress-unsorted";
     /// A node asks for votes without asking first whether it could get them.
     NoPreVote = "no-pre-vote";
     /// The leader answers reads of the newest state without a lease.

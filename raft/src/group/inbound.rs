@@ -264,7 +264,7 @@ impl Inbound for RaftInbound {
         &self,
         request: TransferLeaderRequest<TypeConfig>,
     ) -> BoxFuture<'static, Result<TransferLeaderResponse<TypeConfig>, String>> {
-        if !self.newcomer.is_filled() {
+        if !self.newcomer.is_free() {
             return Box::pin(async {
                 Err("emptied and not filled since: cannot lead".to_string())
             });
@@ -303,7 +303,7 @@ impl Inbound for RaftInbound {
 
     fn lost(&self, from: NodeId) {
         let after = campaign_after(&self.view.borrow(), from, self.lease);
-        let Some(after) = after.filter(|_| self.newcomer.is_filled()) else {
+        let Some(after) = after.filter(|_| self.newcomer.is_free()) else {
             return;
         };
         if self.ear.campaigning.swap(true, Ordering::AcqRel) {

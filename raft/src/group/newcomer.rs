@@ -51,13 +51,24 @@ impl Newcomer {
         }
     }
 
-    /// May this node vote, or stand for election?
-    pub fn is_filled(&self) -> bool {
+    /// May this node vote, follow and stand for election like any other?
+    pub fn is_free(&self) -> bool {
         // D14: what it has forgotten, it may have promised.
-        !*self.unfilled.borrow() || sabotage::on(Sabotage::EmptiedVotes)
+        self.is_filled() || sabotage::on(Sabotage::EmptiedVotes)
     }
 
-    /// Waits until it may.
+    fn is_filled(&self) -> bool {
+        !*self.unfilled.borrow()
+    }
+
+    /// Waits until [`Newcomer::is_free`].
+    pub async fn free(&self) {
+        if !self.is_free() {
+            self.filled().await;
+        }
+    }
+
+    /// Waits until the node is filled, or the group may be founded.
     pub async fn filled(&self) {
         let mut unfilled = self.unfilled.subscribe();
         if unfilled.wait_for(|unfilled| !unfilled).await.is_err() {
@@ -67,7 +78,7 @@ impl Newcomer {
 
     /// May openraft see this request for a vote? The text is for the candidate.
     pub fn check_vote(&self, request: &VoteRequest<TypeConfig>) -> Result<(), String> {
-        if self.is_filled() {
+        if self.is_free() {
             return Ok(());
         }
         let vote = request.vote.leader_id;
@@ -78,7 +89,7 @@ impl Newcomer {
 
     /// May openraft see this request to append?
     pub fn check_append(&self, request: &AppendEntriesRequest<TypeConfig>) -> Result<(), String> {
-        if self.is_filled() {
+        if self.is_free() {
             return Ok(());
         }
         let leader = request.vote.leader_id;

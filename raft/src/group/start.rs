@@ -146,7 +146,7 @@ fn check(config: &GroupConfig) -> Result<(), StartError> {
 /// nothing that it promised is missing.
 async fn campaign(raft: super::RaftNode, newcomer: Arc<Newcomer>, lease: Duration) {
     tokio::time::sleep(lease).await;
-    newcomer.filled().await;
+    newcomer.free().await;
     raft.runtime_config().elect(true);
 }
 
