@@ -94,7 +94,10 @@ fn the_page_shows_the_table() {
     let shown = PAGE.split_once("| sabotage |").expect("the table").1;
     let shown = format!("| sabotage |{shown}");
     for (ours, theirs) in table.lines().zip(shown.lines()) {
-        assert_eq!(ours, theirs, "replace it with what `chaos/teeth --table` prints");
+        assert_eq!(
+            ours, theirs,
+            "replace it with what `chaos/teeth --table` prints"
+        );
     }
     let after = shown.lines().nth(table.lines().count());
     assert!(!after.unwrap_or_default().starts_with('|'), "{after:?}");

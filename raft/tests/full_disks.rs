@@ -83,6 +83,27 @@ async fn a_full_leader_hands_over_to_a_node_with_space() {
     nobody_died(&cluster);
 }
 
+/// The one asked to take over, and everybody else, hears nothing of it: the leader has given up its writes and nobody
+/// knows. When the network is back, writes go on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hand_over_that_nobody_heard_of_ends_in_another_election() {
+    let cluster = start().await;
+    cluster.acknowledge(&[0]).await;
+    cluster.all_have(1).await;
+    let full = cluster.leader().await;
+    cluster.cuts.isolate(full);
+    cluster.set_free(full, CRAMPED);
+    // It still has its lease, and what the others said of their disks.
+    let given_away =
+        || matches!(cluster.group(full).lease_read(), Err(refusal) if !is_full(&refusal));
+    eventually("leadership is handed over", given_away).await;
+    cluster.cuts.heal();
+    cluster.set_free(full, PLENTY);
+    cluster.acknowledge(&[1]).await;
+    cluster.all_have(2).await;
+    nobody_died(&cluster);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn when_all_disks_are_full_writes_are_refused_reads_go_on_and_space_ends_it() {
     let cluster = start().await;

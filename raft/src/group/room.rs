@@ -219,6 +219,8 @@ impl Room {
                 to,
                 "handing leadership over: the disk is nearly full"
             );
+            // From here on openraft sends no heartbeats: if the other never hears of it, whoever has all entries
+            // is elected as if this node were gone.
             // Whatever the term is when the core hears of it. It answers the question after it has.
             self.given_away.store(u64::MAX, Ordering::Release);
             // The core is gone, which is noticed elsewhere.
@@ -227,24 +229,6 @@ impl Room {
             if let Ok(term) = term.await {
                 self.given_away.store(term, Ordering::Release);
             }
-            self.take_back(raft, view.term).await;
-        }
-    }
-
-    /// A leader that has asked another to take over takes no writes any more. If the other never heard of it, no
-    /// write would be taken for as long as this leader lives: it stands for election itself.
-    async fn take_back(&self, raft: &RaftNode, term: u64) {
-        use openraft::async_runtime::watch::WatchReceiver;
-        sleep(2 * self.config.timers.election_max).await;
-        let metrics = raft.metrics().borrow_watched().clone();
-        let part = Part::of(&metrics);
-        if part.role == Role::Leader && part.term == term {
-            tracing::warn!(
-                node = self.config.node,
-                term,
-                "nobody took over: standing for election again"
-            );
-            let _ = raft.trigger().elect(false).await;
         }
     }
 }
