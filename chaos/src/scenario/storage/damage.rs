@@ -269,6 +269,7 @@ async fn under_leader(run: &mut Run) -> Result<(), Stop> {
     run.rig()?.kill(&[0, 1, 2])?;
     run.rig()?.restart_dead().await?;
     let leader = run.rig()?.leader().await?;
+    let term = leading_term(run, leader).await?;
     let rot = sealed_message(run, leader, 0)?;
     run.fault("flip-online", &[("node", &format!("n{leader}"))]);
     rot.flip()?;
@@ -291,7 +292,8 @@ async fn under_leader(run: &mut Run) -> Result<(), Stop> {
         }
         Err(RigError::Lasting { .. }) => {
             let last = damage::last_index(run.rig()?.store(filled))?;
-            let leads = run.rig()?.leader().await? == leader;
+            // Unless another led in between, and filled the node.
+            let leads = term.is_some() && leading_term(run, leader).await? == term;
             run.require(!leads || last < Some(rot.index), || {
                 format!(
                     "n{filled} has entry {last:?}, though {} cannot be read",
@@ -306,6 +308,14 @@ async fn under_leader(run: &mut Run) -> Result<(), Stop> {
     run.fault_over("flip-online");
     run.rig()?.restart_dead().await?;
     run.progress(100, PATIENCE).await
+}
+
+/// The term in which a node leads, as it says itself.
+async fn leading_term(run: &mut Run, at: usize) -> Result<Option<u64>, Stop> {
+    let views = run.rig()?.views().await;
+    let view = views.into_iter().find(|(node, _)| *node == at);
+    let view = view.and_then(|(_, view)| view);
+    Ok(view.filter(|view| view.leads).map(|view| view.term))
 }
 
 async fn helix(run: &mut Run) -> Result<(), Stop> {
