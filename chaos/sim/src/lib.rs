@@ -9,6 +9,7 @@ pub mod clients;
 pub mod clocks;
 pub mod counts;
 pub mod disk;
+pub mod held;
 pub mod host;
 pub mod judge;
 pub mod net;

@@ -2,13 +2,12 @@
 //! each other, with earlier ones, and with what their disks really hold.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
 
 use futures_util::FutureExt;
 use quorumlog_raft::{Role, Status};
 
-use crate::disk::Disk;
-use crate::host::{AppliedEntry, DIR, Running, Seat};
+use crate::held::{durable_vote, holders};
+use crate::host::{AppliedEntry, Running, Seat};
 use crate::plan::Node;
 
 /// A broken promise, and what shows it.
@@ -51,6 +50,8 @@ pub struct Watch {
     last_leader: Option<Node>,
     /// Node, term, and whom it follows now, having voted for another one.
     changed_votes: Vec<(Node, u64, Node)>,
+    /// Node, term that it led in, and index up to which it counted as committed then.
+    counted: Vec<(Node, u64, u64)>,
 }
 
 impl Watch {
@@ -87,7 +88,33 @@ impl Watch {
                 self.node(seat, &running, seats)?;
             }
         }
-        self.second_votes()
+        self.second_votes()?;
+        self.counted_terms()
+    }
+
+    /// A leader commits what is of an earlier term only with something of its own: before, a node without it may
+    /// still be elected, although a majority has it. Which term an entry is of is known when it was applied.
+    fn counted_terms(&mut self) -> Verdict {
+        let entries = &self.entries;
+        let mut found = None;
+        self.counted
+            .retain(|counted| match entries.get(&counted.2) {
+                Some(entry) if entry.id.term < counted.1 => {
+                    found.get_or_insert((*counted, entry.id));
+                    false
+                }
+                Some(_) => false,
+                None => true,
+            });
+        match found {
+            None => Ok(()),
+            Some(((node, term, index), id)) => broken(
+                "I-16 a leader counts for its own term only",
+                format!(
+                    "n{node}, leader of term {term}, took all up to {index} for committed, which is {id:?}"
+                ),
+            ),
+        }
     }
 
     /// Within a term a node's vote changes only to the one that was elected.
@@ -173,6 +200,14 @@ impl Watch {
         {
             let whom = status.voted_for.unwrap_or_default();
             self.changed_votes.push((seat.node, status.term, whom));
+        }
+        let led = |status: &Status| status.role == Role::Leader;
+        if led(&before) && led(&status) && status.term == before.term {
+            let more = status
+                .committed
+                .filter(|_| status.committed > before.committed);
+            self.counted
+                .extend(more.map(|index| (seat.node, status.term, index)));
         }
         if status.appended < before.appended {
             self.truncations += 1;
@@ -326,65 +361,4 @@ impl Seat {
             index(now.applied),
         ));
     }
-}
-
-/// Nodes whose disk durably holds an entry; `start` is the position of its first byte.
-fn holders(entry: &AppliedEntry, start: u64, seats: &[std::sync::Arc<Seat>]) -> usize {
-    let images: Vec<Option<Vec<u8>>> = seats
-        .iter()
-        .map(|seat| durable_log(&seat.disk, start, (entry.end - start) as usize))
-        .collect();
-    let payload = (entry.payload_position - start) as usize;
-    let payload = payload..payload + entry.payload_bytes as usize;
-    let same = |image: &Vec<u8>| {
-        images
-            .iter()
-            .flatten()
-            .filter(|other| *other == image)
-            .count()
-    };
-    let good = |image: &&Vec<u8>| {
-        let written = image.iter().any(|byte| *byte != 0);
-        let payload = image.get(payload.clone());
-        written
-            && payload.is_some_and(|payload| {
-                quorumlog_chaos::workload::hash(payload) == entry.payload_hash
-            })
-    };
-    images
-        .iter()
-        .flatten()
-        .filter(good)
-        .map(same)
-        .max()
-        .unwrap_or(0)
-}
-
-/// Bytes of a segment before its first entry.
-const SEGMENT_HEADER: u64 = 4096;
-
-/// Durable bytes of a node's log.
-fn durable_log(disk: &Disk, position: u64, len: usize) -> Option<Vec<u8>> {
-    let dir = Path::new(DIR).join("log");
-    let name = disk.last_up_to(&dir, &format!("{position:020}.seg"), true)?;
-    let first: u64 = name.strip_suffix(".seg")?.parse().ok()?;
-    let offset = SEGMENT_HEADER + (position - first);
-    disk.durable(&dir.join(name), offset as usize, len)
-}
-
-/// Term and candidate of the vote that a disk durably holds: the newer of two slots (magic, CRC, sequence,
-/// term, candidate, whether there is one).
-pub fn durable_vote(disk: &Disk) -> Option<(u64, Node)> {
-    const SLOT: usize = 64;
-    let path = PathBuf::from(DIR).join("vote");
-    let number = |slot: &[u8], at: usize| {
-        let word = slot.get(at..at + 8)?.try_into().ok()?;
-        Some(u64::from_le_bytes(word))
-    };
-    let slot = [0, 4096]
-        .into_iter()
-        .filter_map(|offset| disk.durable(&path, offset, SLOT))
-        .filter(|slot| slot[..4] == 0x514c_5631_u32.to_le_bytes())
-        .max_by_key(|slot| number(slot, 8))?;
-    (slot[32] == 1).then_some((number(&slot, 16)?, number(&slot, 24)?))
 }
