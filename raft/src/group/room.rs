@@ -17,7 +17,6 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
 use super::gate::Disk;
-use super::view::Part;
 use super::{GroupConfig, RaftNode, status};
 use crate::env::{Env, WriterMode};
 use crate::log::Log;
